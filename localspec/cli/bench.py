@@ -13,7 +13,6 @@ from localspec.cli.shared_options import DRAFT_MODEL, MODEL
 from localspec.cli.work import working
 from localspec.errors import Cancelled, LocalspecError, UsageError
 
-# Everything else is imported late: numpy and the engine would slow down `--help`.
 if TYPE_CHECKING:
     from localspec.bench.benchmark import BenchSettings
     from localspec.bench.peers import Peers
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from localspec.cli.request import OpeningOptions
 
 EXAMPLES = """\
-Examples:
   localspec bench --quick
   localspec bench -m model.gguf -d draft.gguf --output report
   localspec bench --scale 1b --arms plain,depths --temp 0
@@ -87,10 +85,8 @@ Output:
     BENCH,
     o.only(o.COMMON, "quiet", "verbose"),
 )
-def bench(console: Console, params: o.Params) -> int:
-    """Compare configurations, plain decoding and other programs.
-
-    All configurations answer the same prompts, interleaved. Speeds exclude
+def bench(console: Console, params: o.Params) -> None:
+    """All configurations answer the same prompts, interleaved. Speeds exclude
     the prompt. Ctrl+C stops and reports the results so far. Other drafters,
     for experiments, are listed in dev/drafters.md.
     """
@@ -128,7 +124,6 @@ def bench(console: Console, params: o.Params) -> int:
             console.notice(f"The report is in {output}.")
     if report.partial:
         raise Cancelled("Interrupted; the report covers the results so far.")
-    return 0
 
 
 def _settings(params: o.Params, models: OpeningOptions, peers: Peers | None) -> BenchSettings:

@@ -20,7 +20,6 @@ from localspec.errors import LocalspecError, UsageError
 from localspec.signals import exit_on_signals
 
 EXAMPLES = """\
-Examples:
   localspec chat
   localspec chat -c
   localspec chat -m model.gguf -d draft.gguf
@@ -47,9 +46,7 @@ _MODEL = {**MODEL, "ctx": partial(MODEL["ctx"], param_decls=["--ctx"])}  # -c is
     SESSION,
 )
 def chat(console: Console, params: o.Params) -> int:
-    """Chat in the terminal.
-
-    Conversations are saved automatically. Esc stops an answer, ? shows the
+    """Conversations are saved automatically. Esc stops an answer, ? shows the
     keys, /help the commands, Ctrl+Q exits.
     """
     if not (sys.stdin and sys.stdin.isatty() and sys.stdout.isatty()):

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from localspec.prompting.prompt import Prompt
 
 EXAMPLES = """\
-Examples:
   localspec distill -m model.gguf prompts.txt
   localspec distill -m model.gguf --history --text ~/notes
   localspec distill -m model.gguf --from draft.gguf prompts.jsonl
@@ -96,10 +95,8 @@ HISTORY = "history"
 
 
 @o.takes(DISTILL, o.COMMON)
-def distill(console: Console, params: o.Params) -> int:
-    """Train a draft for a model from the model's own answers.
-
-    The target answers the prompts; its answers and token probabilities are
+def distill(console: Console, params: o.Params) -> None:
+    """The target answers the prompts; its answers and token probabilities are
     stored in localspec's data folder until you delete them with --forget. A
     small model is then trained on them, and '-d auto' finds it. You can press
     Ctrl+C at any time: the same command continues.
@@ -109,17 +106,17 @@ def distill(console: Console, params: o.Params) -> int:
     if listing and forget:
         raise UsageError("Give --list or --forget, not both.")
     if listing:
-        return _list(console)
-    if forget:
-        return _forget(console, forget)
-    request = _request(console, params)
-    record_only = bool(params.get("record_only"))
-    try:
-        return _run(console, request, record_only)
-    except KeyboardInterrupt:
-        raise Cancelled("Interrupted. The same command continues.") from None
-    finally:
-        console.erase_progress()
+        _list(console)
+    elif forget:
+        _forget(console, forget)
+    else:
+        request = _request(console, params)
+        try:
+            _run(console, request, bool(params.get("record_only")))
+        except KeyboardInterrupt:
+            raise Cancelled("Interrupted. The same command continues.") from None
+        finally:
+            console.erase_progress()
 
 
 def _request(console: Console, params: Mapping[str, Any]) -> DistillRequest:
@@ -178,7 +175,7 @@ def _request(console: Console, params: Mapping[str, Any]) -> DistillRequest:
     return request
 
 
-def _run(console: Console, request: DistillRequest, record_only: bool) -> int:
+def _run(console: Console, request: DistillRequest, record_only: bool) -> None:
     from localspec.distill import distillation
     from localspec.distill.network import torch_package
     from localspec.distill.training import lower_priority
@@ -199,7 +196,7 @@ def _run(console: Console, request: DistillRequest, record_only: bool) -> int:
         if record_only:
             record = {"answers": count, "tokens": tokens}
             console.done(record, f"Recorded tokens: {tokens:,}, answers: {count:,}.")
-            return 0
+            return
     elif record_only:
         raise UsageError("There is nothing to record. Give prompts, --history, or --text.")
     reported: list[int] = []
@@ -223,7 +220,6 @@ def _run(console: Console, request: DistillRequest, record_only: bool) -> int:
         },
         _summary(made),
     )
-    return 0
 
 
 def _progress_text(progress: TrainingProgress) -> str:
@@ -268,7 +264,7 @@ def _prompts(files: Sequence[str], history: bool) -> list[Prompt]:
     return found
 
 
-def _list(console: Console) -> int:
+def _list(console: Console) -> None:
     from localspec.distill import folders
 
     found = list(folders.recorded_targets())
@@ -277,7 +273,7 @@ def _list(console: Console) -> int:
             "Nothing was recorded. 'localspec distill PROMPTS' records a model's answers, and so "
             "does the chat after /record on."
         )
-        return 0
+        return
     rows = [
         {
             "NAME": printable(target.name),
@@ -297,7 +293,6 @@ def _list(console: Console) -> int:
             console.say(f"localspec: {target.problem}")
         for path in target.drafts:
             console.notice(f"{target.name}: {printable(str(path), 4096)} was trained on it.")
-    return 0
 
 
 def _record(target: TargetEntry) -> dict[str, Any]:
@@ -306,7 +301,7 @@ def _record(target: TargetEntry) -> dict[str, Any]:
     return found | {"folder": str(target.folder), "drafts": [str(path) for path in target.drafts]}
 
 
-def _forget(console: Console, names: Sequence[str]) -> int:
+def _forget(console: Console, names: Sequence[str]) -> None:
     from localspec.distill import chats, folders
 
     deleted = folders.forget([name for name in names if name != HISTORY])
@@ -320,4 +315,3 @@ def _forget(console: Console, names: Sequence[str]) -> int:
     console.done(record, "\n".join(lines))
     for path in () if console.json else (path for target in deleted for path in target.drafts):
         console.notice(f"{path} was trained on it, and is kept. Delete it if you do not need it.")
-    return 0

@@ -11,13 +11,11 @@ from localspec.cli.shared_options import DRAFT_MODEL, MODEL
 from localspec.cli.work import Work, working
 from localspec.errors import Cancelled, DraftMismatch, LocalspecError
 
-# Everything else is imported late: numpy and the engine would slow down `--help`.
 if TYPE_CHECKING:
     from localspec.cli.doctor_report import Findings
     from localspec.cli.request import OpeningOptions
 
 EXAMPLES = """\
-Examples:
   localspec doctor
   localspec doctor -m target.gguf -d draft.gguf
   localspec doctor -m user/repo --quick --json
@@ -39,15 +37,14 @@ Calibration:
     DOCTOR,
     o.COMMON,
 )
-def doctor(console: Console, params: o.Params) -> int:
-    """Check this machine and your models, and measure the gain.
-
-    Checks whether model and draft model fit, and measures for up to a minute
+def doctor(console: Console, params: o.Params) -> None:
+    """Checks whether model and draft model fit, and measures for up to a minute
     how much drafting gains. '-d auto' uses the result from then on. The exit
     code is not 0 if the pair cannot be used.
     """
     if params["paths"]:
-        return _print_paths(console)
+        _print_paths(console)
+        return
     from localspec.cli import doctor_report
     from localspec.cli.request import read_models
 
@@ -62,10 +59,9 @@ def doctor(console: Console, params: o.Params) -> int:
     if findings.failed:
         words = any(check.rule == "token ids" for check in findings.failed)
         raise (DraftMismatch if words else LocalspecError)(doctor_report.verdict(findings))
-    return 0
 
 
-def _print_paths(console: Console) -> int:
+def _print_paths(console: Console) -> None:
     from localspec import paths as places
 
     found = {
@@ -76,7 +72,6 @@ def _print_paths(console: Console) -> int:
         "cache": places.cache_folder(),
     }
     console.result(found, "".join(f"{name:<10}{path}\n" for name, path in found.items()))
-    return 0
 
 
 def _examine(console: Console, models: OpeningOptions, work: Work, *, quick: bool) -> Findings:

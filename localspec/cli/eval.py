@@ -10,7 +10,6 @@ from localspec.cli.work import working
 from localspec.errors import Cancelled, UsageError
 
 EXAMPLES = """\
-Examples:
   localspec eval gsm8k --file gsm8k.jsonl -m smollm2 --limit 20
   localspec eval mmlu --file mmlu.jsonl -m model.gguf -d draft.gguf --exact
   localspec eval humaneval --file humaneval.jsonl --temp 0.8 --beside typical"""
@@ -37,9 +36,7 @@ Questions:
     o.COMMON,
 )
 def evaluate(console: Console, params: o.Params) -> int:
-    """Score a model on a test suite, with and without drafting.
-
-    Greedy by default: then answers differ only at near-ties, and those are
+    """Greedy by default: then answers differ only at near-ties, and those are
     listed. HumanEval runs generated programs in a child process with limits.
     The exit code is 0 if all differences are within rounding, else 1. Ctrl+C
     keeps the results so far.

@@ -20,7 +20,6 @@ from localspec.history.trouble import READ_ONLY
 from localspec.text import counted, harmless
 
 EXAMPLES = """\
-Examples:
   localspec history list
   localspec history search 'fox "in the wood"'
   localspec history show 1
@@ -59,14 +58,14 @@ _EXPORT = o.parameters("""
 
 
 @o.takes(_LIMIT, _JSON)
-def list_(console: Console, params: o.Params) -> int:
+def list_(console: Console, params: o.Params) -> None:
     """List conversations, newest first."""
     with open_history() as store:
         found = [] if store is None else store.list(limit=params["limit"] or _MOST)
         total = 0 if store is None else store.count()
     if not found and not console.json:
         console.notice("There are no conversations yet. Start one with 'localspec chat'.")
-        return 0
+        return
     rows = [
         {
             "#": str(number),
@@ -84,11 +83,10 @@ def list_(console: Console, params: o.Params) -> int:
     )
     if total > len(found) and not console.json:
         console.notice(f"{total - len(found):,} more are not shown; --limit N shows more.")
-    return 0
 
 
 @o.takes(_QUERY, _LIMIT, _JSON)
-def search(console: Console, params: o.Params) -> int:
+def search(console: Console, params: o.Params) -> None:
     """Search titles and messages."""
     query = params["query"]
     if expression(query) is None:
@@ -97,7 +95,7 @@ def search(console: Console, params: o.Params) -> int:
         found = [] if store is None else store.search(query, limit=params["limit"] or _MOST)
     if not found and not console.json:
         console.notice("Nothing was found. Try fewer words, or the beginning of one.")
-        return 0
+        return
     records = [asdict(one) | {"snippet": "".join(text for text, _ in one.parts)} for one in found]
     rows = [
         {
@@ -111,19 +109,17 @@ def search(console: Console, params: o.Params) -> int:
     ]
     shown = table(rows, spare=("UPDATED",), cut="TEXT")
     console.result({"query": query, "hits": records}, shown)
-    return 0
 
 
 @o.takes(_CONVERSATION, _JSON)
-def show(console: Console, params: o.Params) -> int:
+def show(console: Console, params: o.Params) -> None:
     """Print a conversation: the branch that the chat shows, as Markdown."""
     conversation = _load(params["id"])
     console.answer(to_json(conversation) if console.json else harmless(to_markdown(conversation)))
-    return 0
 
 
 @o.takes(_CONVERSATION, _EXPORT, _JSON)
-def export(console: Console, params: o.Params) -> int:
+def export(console: Console, params: o.Params) -> None:
     """Write a conversation to a file, as Markdown or JSON."""
     format, output = params["format"], params["output"]
     output = None if str(output) in ("-", "/dev/stdout", "/dev/fd/1") else output
@@ -137,14 +133,13 @@ def export(console: Console, params: o.Params) -> int:
     conversation = _load(params["id"])
     if output is None:
         console.answer(FORMATS[format or "md"](conversation))
-        return 0
+        return
     path = write_export(conversation, output, form=format)
     console.result({"id": conversation.id, "path": str(path)}, f"{path}\n")
-    return 0
 
 
 @o.takes(_CONVERSATIONS, o.YES, _JSON)
-def rm(console: Console, params: o.Params) -> int:
+def rm(console: Console, params: o.Params) -> None:
     """Delete conversations."""
     with open_history() as store:
         if store is None:
@@ -159,7 +154,6 @@ def rm(console: Console, params: o.Params) -> int:
             raise HistoryError(store.trouble.text)
         removed = store.delete(chosen)
     console.done({"removed": chosen}, f"Removed {counted(removed, 'conversation')}.")
-    return 0
 
 
 def _plain(text: str) -> str:

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from localspec.retrieval.manifest import Manifest
 
 EXAMPLES = """\
-Examples:
   localspec learn ~/code/project -m smollm2
   localspec learn --history
   localspec learn --list
@@ -47,10 +46,8 @@ LEARN = o.parameters("""
 
 
 @o.takes(LEARN, o.COMMON)
-def learn(console: Console, params: o.Params) -> int:
-    """Learn texts, to speed up answers that repeat them.
-
-    The output does not change. Texts are stored in localspec's data folder
+def learn(console: Console, params: o.Params) -> None:
+    """The output does not change. Texts are stored in localspec's data folder
     until you delete them with --forget. Learning a path again replaces its
     earlier content.
     """
@@ -59,13 +56,14 @@ def learn(console: Console, params: o.Params) -> int:
     if sum([bool(paths or history), listing, bool(forget)]) != 1:
         raise UsageError("Give one of: PATH, --history, --list, --forget NAME.")
     if listing:
-        return _list(console)
-    if forget:
-        return _forget(console, forget)
-    return _learn(console, [*map(expanded, paths)], history, model)
+        _list(console)
+    elif forget:
+        _forget(console, forget)
+    else:
+        _learn(console, [*map(expanded, paths)], history, model)
 
 
-def _learn(console: Console, paths: Sequence[Path], history: bool, reference: str | None) -> int:
+def _learn(console: Console, paths: Sequence[Path], history: bool, reference: str | None) -> None:
     from localspec.cli.request import find_model
     from localspec.llama.model import Model
     from localspec.llama.options import ModelOptions
@@ -111,7 +109,6 @@ def _learn(console: Console, paths: Sequence[Path], history: bool, reference: st
         f"Learned {counted(tokens, 'token')} of {counted(count, 'text')} in {seconds:.1f} s. "
         f"Models with the vocabulary of {manifest.model} now draft from them.",
     )
-    return 0
 
 
 def _tokenize(vocabulary: Vocabulary, texts: Iterator[str], work: Work) -> list[Sequence[int]]:
@@ -138,7 +135,7 @@ def conversations() -> Iterator[Conversation]:
             yield store.load(summary.id)
 
 
-def _list(console: Console) -> int:
+def _list(console: Console) -> None:
     from localspec.retrieval import manifest as manifests
 
     stores: list[dict[str, Any]] = []
@@ -176,7 +173,6 @@ def _list(console: Console) -> int:
         console.result({"datastores": stores}, table(rows, right=("TEXTS", "TOKENS", "SIZE")))
     else:
         console.notice("Nothing was learned yet. 'localspec learn PATH' learns a folder.")
-    return 0
 
 
 def _sum_by_name(manifest: Manifest) -> dict[str, dict[str, Any]]:
@@ -193,7 +189,7 @@ def _sum_by_name(manifest: Manifest) -> dict[str, dict[str, Any]]:
     return found
 
 
-def _forget(console: Console, names: Sequence[str]) -> int:
+def _forget(console: Console, names: Sequence[str]) -> None:
     from localspec.retrieval import manifest as manifests
     from localspec.retrieval.learner import forget
     from localspec.retrieval.manifest import CONVERSATION
@@ -217,4 +213,3 @@ def _forget(console: Console, names: Sequence[str]) -> int:
         forget(folder, learned_names)
     forgotten = sorted({name for names_in in wanted.values() for name in names_in})
     console.done({"forgotten": forgotten}, f"Forgotten: {', '.join(names)}.")
-    return 0

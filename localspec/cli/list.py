@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from localspec.hub.local import LocalModel
 
 EXAMPLES = """\
-Examples:
   localspec list
   localspec list qwen3 q8_0
   localspec list --all --json"""
@@ -28,10 +27,8 @@ LIST = o.parameters("""
 
 
 @o.takes(LIST, o.only(o.COMMON, "json", "verbose"))
-def list_models(console: Console, params: o.Params) -> int:
-    """List the models on this machine.
-
-    Reads the caches of Hugging Face, llama.cpp, LM Studio and ollama, the
+def list_models(console: Console, params: o.Params) -> None:
+    """Reads the caches of Hugging Face, llama.cpp, LM Studio and ollama, the
     folders of the setting model_folders, the current folder, and the Python
     package with smollm2. The column REFERENCE shows what to type after -m.
     """
@@ -43,7 +40,7 @@ def list_models(console: Console, params: o.Params) -> int:
     others = [model for model in found if model.problem is not None]
     if console.json:
         console.answer_json({"models": found if everything else usable})
-        return 0
+        return
     if usable:
         console.answer(_table(usable))
     else:
@@ -60,7 +57,6 @@ def list_models(console: Console, params: o.Params) -> int:
         console.notice(
             f"{files} left out that cannot generate text; --all shows them with the reason."
         )
-    return 0
 
 
 def _matches(model: LocalModel, words: tuple[str, ...]) -> bool:

@@ -19,7 +19,6 @@ from localspec.signals import END_SIGNALS, handle_signals
 NAME = "localspec"
 
 _EXIT_CODES = """\
-Exit codes:
   0    done
   1    failed while running
   2    invalid option, grammar, schema or prompt
@@ -35,7 +34,7 @@ app = typer.Typer(
     cls=VerbGroup,
     help="Make a local language model answer faster without changing its output.\n\n"
     "Without a command, localspec opens the chat, as in 'localspec --temp 0'.",
-    epilog=verbatim(_EXIT_CODES),
+    epilog=verbatim(_EXIT_CODES, "Exit codes"),
     no_args_is_help=True,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from localspec.hub.catalog import Entry
 
 EXAMPLES = """\
-Examples:
   localspec models
   localspec models qwen3 apache
   localspec models eagle-3 --json"""
@@ -27,10 +26,8 @@ WORDS = o.parameters("""
 
 
 @o.takes(WORDS, o.only(o.COMMON, "json", "verbose"))
-def models(console: Console, params: o.Params) -> int:
-    """List recommended models with their drafts and licences.
-
-    'localspec pull NAME --draft auto' downloads one with its draft. To add
+def models(console: Console, params: o.Params) -> None:
+    """'localspec pull NAME --draft auto' downloads one with its draft. To add
     models, put a catalog.toml next to your config.toml; an entry with the
     same name replaces the built-in one.
     """
@@ -44,7 +41,6 @@ def models(console: Console, params: o.Params) -> int:
             console.notice("'localspec pull NAME --draft auto' downloads one, with its draft.")
     else:
         console.notice(f"The catalogue has nothing with {' and '.join(params['words'])} in it.")
-    return 0
 
 
 def _table(entries: Sequence[Entry]) -> str:

@@ -22,7 +22,8 @@ Group = Mapping[str, Shared]
 """Options and arguments by parameter name."""
 Params = dict[str, Any]
 """Values by parameter name; if not given, None, or () for repeatable arguments."""
-Verb = TypeVar("Verb", bound=Callable[..., int])
+Verb = TypeVar("Verb", bound=Callable[..., int | None])
+"""A verb returns its exit code; None is 0."""
 
 _FILES = ("FILE", "FOLDER", "PATH", "DIR")
 _KINDS: Mapping[str, Any] = {

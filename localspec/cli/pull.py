@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 
 EXAMPLES = """\
-Examples:
   localspec pull qwen3-8b --draft auto
   localspec pull unsloth/Qwen3-8B-GGUF:Q5_K_M
   localspec pull https://huggingface.co/user/repo/blob/main/model.gguf"""
@@ -38,10 +37,8 @@ PULL = o.parameters("""
 
 
 @o.takes(PULL, o.COMMON)
-def pull(console: Console, params: o.Params) -> int:
-    """Download a model from Hugging Face.
-
-    Continues an interrupted download, verifies the checksum, and prints the
+def pull(console: Console, params: o.Params) -> None:
+    """Continues an interrupted download, verifies the checksum, and prints the
     path of the file. Credentials come from HF_TOKEN or 'hf auth login';
     HF_HUB_CACHE or HF_HOME set the cache folder.
     """
@@ -64,7 +61,6 @@ def pull(console: Console, params: o.Params) -> int:
     except KeyboardInterrupt:
         raise Cancelled(f"Interrupted. '{console.command}' continues it.") from None
     _print_models(console, pulled)
-    return 0
 
 
 def _catalogue_draft(reference: str, console: Console) -> str | None:

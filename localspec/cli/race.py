@@ -11,14 +11,12 @@ from localspec.cli.shared_options import ANSWER, DRAFT_MODEL, DRAFTING, GREEDY, 
 from localspec.cli.work import working
 from localspec.errors import Cancelled, UsageError
 
-# Everything else is imported late: numpy and the engine would slow down `--help`.
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from localspec.race import RaceOutcome
 
 EXAMPLES = """\
-Examples:
   localspec race --scale A
   localspec race -m model.gguf -d draft.gguf "How does a bill become law?"
   localspec race -m model.gguf "Add type hints. Print all of it." < shop.py"""
@@ -58,9 +56,7 @@ Output:
     o.only(o.COMMON, "quiet", "verbose"),
 )
 def race(console: Console, params: o.Params) -> int:
-    """Watch plain decoding and localspec answer the same prompt.
-
-    The two take turns, each on its own clock, so neither slows the other.
+    """The two take turns, each on its own clock, so neither slows the other.
     Ctrl+C stops both and keeps the texts so far; a second Ctrl+C exits at
     once.
     """

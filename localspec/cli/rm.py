@@ -9,7 +9,6 @@ from localspec.hub import removal
 from localspec.text import gigabytes, listed, printable
 
 EXAMPLES = """\
-Examples:
   localspec rm unsloth/Qwen3-8B-GGUF:Q5_K_M
   localspec rm unsloth/Qwen3-8B-GGUF --yes"""
 
@@ -24,10 +23,8 @@ REFERENCES = o.parameters("""
 
 
 @o.takes(REFERENCES, o.YES, o.COMMON)
-def rm(console: Console, params: o.Params) -> int:
-    """Delete downloaded models.
-
-    Shows the files and asks first. Deletes only from the caches of localspec
+def rm(console: Console, params: o.Params) -> None:
+    """Shows the files and asks first. Deletes only from the caches of localspec
     and Hugging Face.
     """
     planned, files = list[removal.Removal](), dict[Path, None]()
@@ -43,11 +40,10 @@ def rm(console: Console, params: o.Params) -> int:
     question = f"Remove {what}, {gigabytes(freed)}?"
     if not params["yes"] and not console.confirm(shown, question):
         console.notice("Nothing was removed.")
-        return 0
+        return
     for plan in planned:
         plan.execute()
     if console.json:
         console.answer_json({"removed": [*files], "freed": freed})
     else:
         console.notice(f"Removed {what}; {gigabytes(freed)} are free again.")
-    return 0

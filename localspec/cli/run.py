@@ -20,12 +20,10 @@ from localspec.cli.shared_options import (
 from localspec.cli.work import working
 from localspec.errors import Cancelled, UsageError
 
-# Everything else is imported late: numpy and the engine would slow down `--help`.
 if TYPE_CHECKING:
     from localspec.cli.answer import Format
 
 EXAMPLES = """\
-Examples:
   localspec run "Tell me a story about a fox."
   git diff | localspec run -n 200 --stats "Describe this change."
   localspec run "Invent a person." --json-schema @person.json --json
@@ -70,9 +68,7 @@ Output:
     o.only(o.COMMON, "quiet", "verbose"),
 )
 def run(console: Console, params: o.Params) -> int:
-    """Answer one prompt.
-
-    The answer goes to standard output while it is generated; everything else
+    """The answer goes to standard output while it is generated; everything else
     goes to standard error. Ctrl+C stops the answer and keeps the text so far;
     a second Ctrl+C exits at once.
     """

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from localspec.server.model_hosts import ModelHost, OpenModel
 
 EXAMPLES = """\
-Examples:
   localspec serve -m model.gguf -d auto
   localspec serve -m small.gguf -m large.gguf --alias quick --alias clever
   localspec serve --host 0.0.0.0 --api-key "$KEY" --cors https://chat.example
@@ -97,10 +96,8 @@ Model:
     SAMPLING,
     o.only(o.COMMON, "quiet", "verbose"),
 )
-def serve(console: Console, params: o.Params) -> int:
-    """Serve clients of OpenAI, Anthropic, llama.cpp and ollama.
-
-    The port opens at once; /health returns 503 until the model is loaded.
+def serve(console: Console, params: o.Params) -> None:
+    """The port opens at once; /health returns 503 until the model is loaded.
     Ctrl+C lets running answers finish; a second Ctrl+C stops them. Sampling
     options are defaults, which a request can override.
     """
@@ -150,7 +147,6 @@ def serve(console: Console, params: o.Params) -> int:
         raise SessionError(session.lost)
     if not complete:
         raise Cancelled("Interrupted while answers were written; they were cut off.")
-    return 0
 
 
 def _check(params: dict[str, Any], models: int) -> None:

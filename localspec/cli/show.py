@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from localspec.pairing.auto import DraftCandidate
 
 EXAMPLES = """\
-Examples:
   localspec show demo
   localspec show user/repo:Q8_0 --ctx 32768 --kv-type q8_0
   localspec show model.gguf --template
@@ -39,11 +38,8 @@ SHOW = o.parameters("""
 
 
 @o.takes(SHOW, o.only(o.COMMON, "json", "verbose"))
-def show(console: Console, params: o.Params) -> int:
-    """Show a model, the memory it needs, and drafts that fit it.
-
-    Reads only the files' metadata.
-    """
+def show(console: Console, params: o.Params) -> None:
+    """Reads only the files' metadata."""
     from localspec.gguf.description import why_not
     from localspec.gguf.reader import read_gguf
     from localspec.hub import resolution
@@ -67,14 +63,13 @@ def show(console: Console, params: o.Params) -> int:
             console.answer(text if text.endswith("\n") else text + "\n")
         else:
             console.notice("The model has no chat template.")
-        return 0
+        return
     found = []
     if (problem := why_not(file)) is None:
         measured = measured_speed_ups(meant.path, options)
         found = candidates(file, local_models(), PairUse(options=options), measured)
     record = _record(file, resolution.name_of(reference, meant.path), options, found)
     console.result(record, _facts(record) + ("" if problem else _drafts(found)))
-    return 0
 
 
 def _record(

@@ -1,8 +1,8 @@
 """The verbs, and their help texts: plain columns, options in titled groups, rare options in
 `--help-all`. Each verb is imported and built only when it runs.
 
-Declaring all options takes longer than a small command, so the overview has its own summaries;
-`tests/cli/test_help.py` compares them with the help texts.
+Declaring all options takes longer than a small command, so the overview has the summaries, which
+the docstrings of verbs continue. Verbs import numpy and the engine late, for quick help texts.
 """
 
 import re
@@ -45,7 +45,7 @@ GROUPS = {
         "history": "List, search, export and delete conversations.",
     },
 }
-"""Summaries of the verbs by title."""
+"""Summaries of the verbs by title; the verbs' docstrings continue them."""
 VERBS = {verb: summary for verbs in GROUPS.values() for verb, summary in verbs.items()}
 _FUNCTIONS = {"list": "list_models", "eval": "evaluate"}  # named otherwise than their verbs
 
@@ -53,13 +53,20 @@ _FUNCTIONS = {"list": "list_models", "eval": "evaluate"}  # named otherwise than
 class Command(TyperCommand):
     """A verb, with the parameters that it `takes`, and `--help-all`."""
 
-    def __init__(self, name: str, verb: Callable[..., int], *, examples: str = "") -> None:
+    def __init__(
+        self,
+        name: str,
+        verb: Callable[..., int | None],
+        *,
+        summary: str = "",
+        examples: str = "",
+    ) -> None:
         options = vars(verb)["takes"].items()
         super().__init__(
             name,
             callback=verb,
             params=[o(param_decls=[name, *o.keywords["param_decls"]]) for name, o in options],
-            help=getdoc(verb) or VERBS.get(name),  # `python -OO` has no docstrings
+            help="\n\n".join(filter(None, (summary, getdoc(verb)))),
             epilog=verbatim(examples),
             rich_markup_mode=None,
         )
@@ -144,9 +151,9 @@ def _write_options(command: Any, ctx: Any, formatter: Any) -> None:
                 formatter.write_dl(rows)
 
 
-def verbatim(text: str) -> str:
-    """Mark a paragraph that the formatter must not wrap."""
-    return f"\b\n{text}" if text else ""
+def verbatim(text: str, title: str = "Examples") -> str:
+    """A titled paragraph that the formatter must not wrap."""
+    return f"\b\n{title}:\n{text}" if text else ""
 
 
 def _help_all(params: Sequence[Any]) -> Any:
@@ -207,4 +214,4 @@ def build_command(name: str) -> Any:
     verb = getattr(module, _FUNCTIONS.get(name, name))
     if isinstance(verb, Group):
         return verb
-    return Command(name, verb, examples=getattr(module, "EXAMPLES", ""))
+    return Command(name, verb, summary=VERBS[name], examples=module.EXAMPLES)

@@ -15,12 +15,10 @@ from localspec.cli.tables import indent
 from localspec.cli.work import working
 from localspec.errors import Cancelled, UsageError
 
-# Everything else is imported late: numpy and the engine would slow down `--help`.
 if TYPE_CHECKING:
     from localspec.cli.request import OpeningOptions
 
 EXAMPLES = """\
-Examples:
   localspec verify --quick
   localspec verify -m model.gguf -d draft.gguf --output proof
   localspec verify --check proof/certificate.json -m model.gguf -d draft.gguf"""
@@ -41,9 +39,7 @@ Output:
 
 @o.takes(o.without(MODEL, "rpc"), DRAFT_MODEL, EFFORT, o.COMMON)
 def verify(console: Console, params: o.Params) -> int:
-    """Check that drafting does not change the output.
-
-    Compares greedy answers of every drafter with plain decoding, sampled
+    """Compares greedy answers of every drafter with plain decoding, sampled
     tokens with the exact distribution, and the KV cache after rejections and
     cancelled answers with a fresh one. Also checks grammars. The exit code is
     0 if all checks pass, else 1. Ctrl+C keeps the results so far.

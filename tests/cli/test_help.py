@@ -31,10 +31,7 @@ def test_only_the_requested_verb_is_imported(command: str) -> None:
     assert {places[name] for name in loaded if name in places} == {*command.split()} & {*VERBS}
 
 
-def test_overview_lists_every_verb_with_its_summary(monkeypatch: pytest.MonkeyPatch) -> None:
-    for verb, summary in VERBS.items():
-        text = build_command(verb).help
-        assert text.split("\n\n")[0].replace("\n", " ") == summary
+def test_summary_is_shown_without_docstrings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("localspec.cli.run.run.__doc__", None)  # as `python -OO` has it
     assert build_command("run").help == VERBS["run"]
 
