@@ -60,7 +60,7 @@ class ChatApp(Host):
         _priority("ctrl+t", "command('tokens')", "Tokens", tooltip="Colour tokens by drafter"),
         _priority("ctrl+g", "command('figures')", "Figures", tooltip="Show or hide the figures"),
         _priority("ctrl+b", "command('sidebar')", "List", tooltip="Show or hide the conversations"),
-        _priority("ctrl+f", "search", "Search all conversations", show=False),
+        _priority("ctrl+f", "command('search')", "Search all conversations", show=False),
         _priority("ctrl+r", "command('regenerate')", "Answer again, as a branch", show=False),
         Binding("ctrl+s", "command('set')", "System prompt and sampling parameters", show=False),
         Binding("f2", "command('why')", "Why this speed", show=False),
@@ -158,7 +158,7 @@ class ChatApp(Host):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Keys of the chat do nothing to it while a dialog covers it."""
-        return action not in ("command", "search") or not isinstance(self.screen, ModalScreen)
+        return action != "command" or not isinstance(self.screen, ModalScreen)
 
     def action_stop(self) -> None:
         """Close completions or an edit, else stop the running work, else notices and overlays."""
@@ -210,9 +210,6 @@ class ChatApp(Host):
 
     def action_command(self, name: str) -> None:
         self._actions.run(commands.BY_NAME[name], "")
-
-    def action_search(self) -> None:
-        self._actions.focus_search()
 
     def action_keys(self) -> None:
         from localspec.tui.screens.dialogs import ReadingScreen, keys_of

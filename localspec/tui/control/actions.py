@@ -201,14 +201,10 @@ class Actions:
             await self._session.ask_for_title()
         self._host.sidebar.list()
 
-    def focus_search(self) -> None:
+    def _search(self, argument: str) -> None:
         if not self._host.sidebar.display:
             self._sidebar()
-        self._host.sidebar.action_search()
-
-    def _search(self, argument: str) -> None:
-        self.focus_search()
-        self._host.sidebar.search_for(argument)
+        self._host.sidebar.search(argument)
 
     def _delete(self, _argument: str) -> Continuation:
         return self._host.delete(self._session.conversation.id)

@@ -64,13 +64,13 @@ _EVERY = 0.2
 
 
 class Dialog(ModalScreen[T]):
-    """A modal screen with a line of its keys, which can be dismissed more than once."""
-
-    AUTO_FOCUS = "*"
+    """A modal screen with a line of its keys, which can be dismissed more than once. Its first
+    widget has the focus."""
 
     @on(Mount)
     def _show_keys(self) -> None:
         self.mount(Footer(compact=True, show_command_palette=False))
+        self.focus_next()
 
     def dismiss(self, result: T | None = None) -> AwaitComplete:
         # A second key may have been queued when the first one closed it.
@@ -94,9 +94,6 @@ class QuestionScreen(Dialog[str | None]):
             yield Static(harmless(self._text), markup=False)
             yield OptionList(*(Option(says, id=id) for id, says in self._answers.items()))
 
-    def on_mount(self) -> None:
-        self.query_one(OptionList).focus()
-
     @on(OptionList.OptionSelected)
     def _answer(self, event: OptionList.OptionSelected) -> None:
         self.dismiss(event.option_id)
@@ -116,9 +113,6 @@ class ReadingScreen(Dialog[None]):
     def compose(self) -> ComposeResult:
         with VerticalScroll(classes="dialog wide"):
             yield from self._parts
-
-    def on_mount(self) -> None:
-        self.query_one(VerticalScroll).focus()
 
 
 class SettingsScreen(Dialog[tuple[dict[str, Any], bool] | None]):

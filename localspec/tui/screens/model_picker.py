@@ -84,12 +84,8 @@ class ModelPicker(Dialog[PairReference | None]):
                     yield _Drafts(id="drafts", compact=True)
             yield Static("Looking for models …", id="about", markup=False)
 
-    def on_mount(self) -> None:
-        self.query_one("#filter").focus()
-        self._load_models()
-
     @work(group="find")
-    async def _load_models(self) -> None:
+    async def on_mount(self) -> None:
         from localspec.hub import catalog, local
 
         try:

@@ -46,7 +46,7 @@ class Sidebar(Vertical):
     BINDING_GROUP_TITLE = "List of conversations"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("down", "to_list", "To the list", show=False),
-        Binding("slash", "search", "Search"),
+        Binding("slash", "app.command('search')", "Search"),
         Binding("escape", "leave", "Back"),
         Binding("delete,x", "delete", "Delete"),
     ]
@@ -126,7 +126,9 @@ class Sidebar(Vertical):
             prompt = self._row_text(self._listed[id])
             self._options.replace_option_prompt(id, prompt)
 
-    def action_search(self) -> None:
+    def search(self, query: str) -> None:
+        """Focus the search; "" keeps its query."""
+        self._field.value = query or self._field.value
         # Not `focus`, which is deferred: keys typed meanwhile would go elsewhere.
         self.screen.set_focus(self._field)
 
@@ -136,9 +138,6 @@ class Sidebar(Vertical):
         if self._highlighted() is None:
             self._options.action_first()
             self._highlight(None)
-
-    def search_for(self, query: str) -> None:
-        self._field.value = query
 
     @property
     def searching(self) -> str:
@@ -176,7 +175,7 @@ class Sidebar(Vertical):
     def _to_list(self, event: Input.Submitted) -> None:
         self._options.action_first()
         if self.screen.focused is event.input:
-            self.screen.set_focus(self._options)  # at once, as in `action_search`
+            self.screen.set_focus(self._options)  # at once, as in `search`
 
     @on(OptionList.OptionSelected)
     def _choose(self, event: OptionList.OptionSelected) -> None:
