@@ -15,16 +15,10 @@ from localspec.chat.conversation import (
     Message,
 )
 
-MESSAGE = (
-    *("id", "conversation", "parent", "role", "created", "state", "model", "draft"),
-    *("finish_reason", "stats", "spans", "attachments", "content"),
-)
-"""Columns of a message."""
+MESSAGE = (*(field.name for field in fields(Message) if field.compare), "conversation")
+"""Columns of a message: its stored fields, and its conversation's id."""
 
-HEADER = (
-    *("id", "title", "titled_by", "created", "updated", "system", "sampling", "max_tokens"),
-    *("model", "draft", "tip"),
-)
+HEADER = tuple(f.name for f in fields(Conversation) if f.compare and f.name != "messages")
 """Columns of a conversation."""
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
