@@ -65,7 +65,7 @@ _IMAGE = "data:image/*;base64,"
 @dataclass(slots=True)
 class Message:
     """A message. `parent`: id of the previous message, None for a first one; `created`: Unix time;
-    `state`: one of STATES; `stats`: `Figures.as_dict()`; `spans`: runs of (characters, source) over
+    `state`: one of STATES; `stats`: `Figures.as_dict()`; `spans`: runs of (characters, source) in
     `content`. Not stored: `note`: its current status; `rejected`: rejected proposals, for answers
     of this session."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import codecs
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
 from itertools import zip_longest
@@ -275,13 +275,3 @@ class Provenance:
         if nodes:
             text = b"".join(self._bytes(tree.tokens[n]) for n in nodes).decode("utf-8", "replace")
             self.rejected.append((self._length, text))
-
-
-def fit_spans(spans: Sequence[Span], length: int) -> list[Span]:
-    """Cut spans to `length` characters, or extend them with the target as source."""
-    found: list[Span] = []
-    for count, source in (*spans, (length, "target")):
-        if length > 0:
-            found.append((min(count, length), source))
-            length -= count
-    return found

@@ -92,7 +92,6 @@ def check_cache_state(subject: Subject, effort: Effort, deadline: Deadline) -> O
     same = "equal to those of a fresh prompt, bit for bit."
     near = f"within {most:.4f} of those of a fresh prompt."
     return Outcome(
-        check="KV cache",
         faults=tuple(faults),
         summary=f"{rows:,} rows of logits after {', '.join(found)}: {near if most else same}"
         + skipped_ways([name for name in ways if name not in done], ()),

@@ -88,13 +88,13 @@ def examine(
             raise KeyboardInterrupt from None
         except Exception as error:
             outcome = Outcome(
-                check=name,
                 faults=(f"It ended in an error: {describe(error)[0]}",),
                 summary="An answer could not be given.",
                 figures={},
                 complete=False,
             )
-        checks.append(asdict(outcome) | {"verdict": outcome.verdict})
+        verdict = FAILED if outcome.faults else PASSED
+        checks.append({"check": name, **asdict(outcome), "verdict": verdict})
         missing.remove(name)
         certificate["seconds"] = round(perf_counter() - started, 1)
         certificate["verdict"] = INCOMPLETE if missing else PASSED

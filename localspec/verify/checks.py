@@ -72,15 +72,10 @@ class Deadline:
 class Outcome:
     """The outcome of a check. `complete`: there was time for all of it."""
 
-    check: str
     faults: tuple[str, ...]
     summary: str
     figures: dict[str, Any]
     complete: bool = True
-
-    @property
-    def verdict(self) -> str:
-        return FAILED if self.faults else PASSED
 
 
 BIT_EXACT = -1.0

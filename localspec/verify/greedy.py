@@ -118,7 +118,6 @@ def _outcome(
         summary += f"Passes of other shapes change logits by at most {noise:.4f} ({rows} rows)."
     idle = [name for name, way in compared.items() if way.answers and not way.tested]
     return Outcome(
-        check="greedy",
         faults=tuple(faults),
         summary=summary + skipped_ways(_untried(compared), idle),
         figures={
@@ -183,7 +182,6 @@ def check_grammar(subject: Subject, effort: Effort, deadline: Deadline) -> Outco
     asked = sum(way.answers for way in compared.values())
     obeyed = "" if broken else f"{asked} greedy and as many sampled answers obey the grammar. "
     return Outcome(
-        check="grammar",
         faults=tuple(faults),
         summary=obeyed + _equality(compared) + skipped_ways(_untried(compared), ()),
         figures={

@@ -217,7 +217,6 @@ def _outcome(judged: dict[str, WayResult], places: int, reject: float, complete:
         f"draft (texts: {places}): the lowest p-value is {least:.2g}; below {reject:.1g} fails."
     )
     return Outcome(
-        check="sampled",
         faults=tuple(faults),
         summary=summary
         + skipped_ways((), [name for name, result in judged.items() if not result.tested]),

@@ -1,9 +1,6 @@
 """Sources of the parts of a text."""
 
-from hypothesis import given
-from hypothesis import strategies as st
-
-from localspec.chat.figures import Provenance, Span, fit_spans
+from localspec.chat.figures import Provenance
 from localspec.decoding.interfaces import TARGET, Draft, Plan, Step
 from localspec.decoding.tree import ROOT, TokenTree
 
@@ -55,19 +52,3 @@ def test_first_branch_of_a_tree_counts_as_rejected() -> None:
     tree.add(3, root, "model")
     provenance = provenance_of(step([1, 1], ["model", TARGET], tree, [0]))
     assert provenance.rejected == [(3, " two")]
-
-
-@given(
-    spans=st.lists(st.tuples(st.integers(1, 9), st.sampled_from(["ngram", "model", TARGET]))),
-    length=st.integers(0, 60),
-)
-def test_fitted_spans_cover_the_text_exactly(spans: list[Span], length: int) -> None:
-    found = fit_spans(spans, length)
-    assert sum(count for count, _ in found) == length
-    assert all(count > 0 for count, _ in found)
-
-    def flat(runs: list[Span]) -> list[str]:
-        return [source for count, source in runs for _ in range(count)]
-
-    covered = flat(spans)[:length]
-    assert flat(found) == covered + [TARGET] * (length - len(covered))

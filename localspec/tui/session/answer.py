@@ -6,7 +6,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from localspec.chat.conversation import Conversation, Message
-from localspec.chat.figures import Figures, Meter, Provenance, fit_spans
+from localspec.chat.figures import Figures, Meter, Provenance
 
 if TYPE_CHECKING:
     from localspec import Chunk, Engine, Stream
@@ -71,7 +71,7 @@ class Answer:
         if self.message is not None:
             self.message.content = self.text
             if spans:
-                self.message.spans = fit_spans(self.provenance.spans, len(self.text))
+                self.message.spans = list(self.provenance.spans)
         return bool(text)
 
     def finish(self, message: Message, state: str, finish_reason: str | None = None) -> Figures:
