@@ -268,12 +268,6 @@ def _list(console: Console) -> None:
     from localspec.distill import folders
 
     found = list(folders.recorded_targets())
-    if not found and not console.json:
-        console.notice(
-            "Nothing was recorded. 'localspec distill PROMPTS' records a model's answers, and so "
-            "does the chat after /record on."
-        )
-        return
     rows = [
         {
             "NAME": printable(target.name),
@@ -287,7 +281,11 @@ def _list(console: Console) -> None:
         for target in found
     ]
     shown = table(rows, right=("ANSWERS", "TOKENS", "HELD BACK", "FROM CHATS", "SIZE"))
-    console.result({"recorded": [_record(target) for target in found]}, shown)
+    nothing = (
+        "Nothing was recorded. 'localspec distill PROMPTS' records a model's answers, and so does "
+        "the chat after /record on."
+    )
+    console.result({"recorded": [_record(target) for target in found]}, shown, nothing)
     for target in () if console.json else found:
         if target.problem is not None:
             console.say(f"localspec: {target.problem}")

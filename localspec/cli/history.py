@@ -63,9 +63,6 @@ def list_(console: Console, params: o.Params) -> None:
     with open_history() as store:
         found = [] if store is None else store.list(limit=params["limit"] or _MOST)
         total = 0 if store is None else store.count()
-    if not found and not console.json:
-        console.notice("There are no conversations yet. Start one with 'localspec chat'.")
-        return
     rows = [
         {
             "#": str(number),
@@ -80,6 +77,7 @@ def list_(console: Console, params: o.Params) -> None:
     console.result(
         {"total": total, "conversations": [asdict(each) for each in found]},
         table(rows, right=("#", "MESSAGES"), spare=("MODEL", "MESSAGES"), cut="TITLE"),
+        "There are no conversations yet. Start one with 'localspec chat'.",
     )
     if total > len(found) and not console.json:
         console.notice(f"{total - len(found):,} more are not shown; --limit N shows more.")
@@ -93,9 +91,6 @@ def search(console: Console, params: o.Params) -> None:
         raise UsageError("There is no word to search for. Give one with letters or digits.")
     with open_history() as store:
         found = [] if store is None else store.search(query, limit=params["limit"] or _MOST)
-    if not found and not console.json:
-        console.notice("Nothing was found. Try fewer words, or the beginning of one.")
-        return
     records = [asdict(one) | {"snippet": "".join(text for text, _ in one.parts)} for one in found]
     rows = [
         {
@@ -108,7 +103,8 @@ def search(console: Console, params: o.Params) -> None:
         for each in records
     ]
     shown = table(rows, spare=("UPDATED",), cut="TEXT")
-    console.result({"query": query, "hits": records}, shown)
+    nothing = "Nothing was found. Try fewer words, or the beginning of one."
+    console.result({"query": query, "hits": records}, shown, nothing)
 
 
 @o.takes(_CONVERSATION, _JSON)

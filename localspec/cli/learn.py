@@ -169,10 +169,9 @@ def _list(console: Console) -> None:
         for store in stores
         for name, sums in store["learned"].items()
     ]
-    if rows or console.json:
-        console.result({"datastores": stores}, table(rows, right=("TEXTS", "TOKENS", "SIZE")))
-    else:
-        console.notice("Nothing was learned yet. 'localspec learn PATH' learns a folder.")
+    shown = table(rows, right=("TEXTS", "TOKENS", "SIZE"))
+    nothing = "Nothing was learned yet. 'localspec learn PATH' learns a folder."
+    console.result({"datastores": stores}, shown, nothing)
 
 
 def _sum_by_name(manifest: Manifest) -> dict[str, dict[str, Any]]:

@@ -34,13 +34,11 @@ def models(console: Console, params: o.Params) -> None:
     from localspec.hub import catalog
 
     found = [entry for entry in catalog.load().entries if entry.matches(params["words"])]
-    if found or console.json:
-        record = {"models": [entry.model_dump(exclude_none=True) for entry in found]}
-        console.result(record, _table(found))
-        if not console.json:
-            console.notice("'localspec pull NAME --draft auto' downloads one, with its draft.")
-    else:
-        console.notice(f"The catalogue has nothing with {' and '.join(params['words'])} in it.")
+    record = {"models": [entry.model_dump(exclude_none=True) for entry in found]}
+    nothing = f"The catalogue has nothing with {' and '.join(params['words'])} in it."
+    console.result(record, _table(found), nothing)
+    if found and not console.json:
+        console.notice("'localspec pull NAME --draft auto' downloads one, with its draft.")
 
 
 def _table(entries: Sequence[Entry]) -> str:

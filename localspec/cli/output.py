@@ -98,12 +98,14 @@ class Console:
             text = json.dumps(value, default=_json_value)
         self.answer(text + "\n")
 
-    def result(self, record: Any, text: str) -> None:
-        """Print the record with --json, else the text."""
+    def result(self, record: Any, text: str, nothing: str = "") -> None:
+        """Print the record with --json, else the text, or the note `nothing` instead of none."""
         if self.json:
             self.answer_json(record)
-        else:
+        elif text:
             self.answer(text)
+        else:
+            self.notice(nothing)
 
     def done(self, record: Any, sentence: str) -> None:
         """Report a completed action: the record with --json, else a sentence on standard error."""

@@ -29,10 +29,12 @@ def table(
     spare: Sequence[str] = (),
     cut: str = "",
 ) -> str:
-    """Format rows, which have cells by title, for the terminal; in a pipe only sentences are
-    wrapped. Cells must not have control characters. Columns by title: `right` are right-aligned,
-    `spare` are dropped on a narrow terminal in this order, and cells of `cut` are shortened there
-    instead of wrapped."""
+    """Format rows, which have cells by title, for the terminal; "" without rows. In a pipe only
+    sentences are wrapped. Cells must not have control characters. Columns by title: `right` are
+    right-aligned, `spare` are dropped on a narrow terminal in this order, and cells of `cut` are
+    shortened there instead of wrapped."""
+    if not rows:
+        return ""
     from rich import box
     from rich.cells import cell_len
     from rich.console import Console
@@ -42,7 +44,7 @@ def table(
     terminal = sys.stdout.isatty()
     page = StringIO()
     console = Console(file=page, width=_WIDEST, color_system=None)
-    columns = {title: [row[title] for row in rows] for title in (rows[0] if rows else ())}
+    columns = {title: [row[title] for row in rows] for title in rows[0]}
 
     def draw(widest: int = _WIDEST) -> tuple[Table, int]:
         built = Table(box=box.SIMPLE_HEAD, pad_edge=False)
