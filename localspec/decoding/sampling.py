@@ -180,7 +180,7 @@ def _possible(row: Row, ids: Ids) -> Ids:
     """Drop tokens with logit -inf from `ids`, which are best first."""
     if len(ids) and row.item(ids.item(-1)) == NEVER:
         ids = ids[row[ids] > -np.inf]
-    if not len(ids):
+    if not len(ids) or row.item(ids.item(0)) == math.inf:
         argmax(row)
         raise NativeError(
             "No token is possible here: the grammar or the logit bias rules all of them out. "
@@ -190,10 +190,10 @@ def _possible(row: Row, ids: Ids) -> Ids:
 
 
 def argmax(row: Row) -> int:
-    """The token with the largest logit; a NativeError if logits are NaN."""
+    """The token with the largest logit; a NativeError if logits are NaN or infinite."""
     best = int(row.argmax())
-    if math.isnan(row.item(best)):
-        raise NativeError("The model computes NaN. Download its file again, or try --kernels off.")
+    if not row.item(best) < math.inf:  # also true of NaN, which is the largest for numpy
+        raise NativeError("The model computes NaN or infinity. Try another file, or --kernels off.")
     return best
 
 
