@@ -261,7 +261,12 @@ def disabled_amx() -> Iterator[None]:
 
 @contextmanager
 def _silence_stderr() -> Iterator[None]:
-    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    try:
+        kept = os.dup(2)
+    except OSError:  # closed, as some services do
+        yield
+        return
+    nowhere = os.open(os.devnull, os.O_WRONLY)
     try:
         os.dup2(nowhere, 2)
         yield

@@ -91,10 +91,10 @@ def test_weights_that_cannot_be_mapped(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the kernel's part is Linux's")
-def test_amx_is_disabled_in_a_child_process() -> None:
+@pytest.mark.parametrize("stderr", ["", "import os; os.close(2)"], ids=["open", "closed"])
+def test_amx_is_disabled_in_a_child_process(stderr: str) -> None:
     code = (
-        "from localspec.llama import ggml, kernels\n"
-        "with kernels.disabled_amx():\n    pass\n"
+        f"from localspec.llama import ggml, kernels\n{stderr}\nwith kernels.disabled_amx(): pass\n"
         "assert ggml.cpu_weight_buffers() and 'AMX' not in ggml.cpu_weight_buffers()"
     )
     done = run_python(code)
