@@ -71,8 +71,9 @@ def mark_images(
         if kind == "text":
             return str(convert("text of a message", part.get("text") or "", str))
         data = part.get("image")
-        image = data if isinstance(data, bytes) else b""  # refused below
-        require_image(image)
+        if not isinstance(data, bytes | bytearray | memoryview):
+            raise UsageError(f"An image is {repr(data)[:80]}. Give the bytes of its file.")
+        require_image(image := bytes(data))
         key = hashlib.sha256(image).hexdigest()
         images[key] = image
         return f"<image {_NONCE} {key}>"

@@ -456,7 +456,7 @@ def test_missing_draft_model_is_reported(target_path: Path) -> None:
         ([1.5], {}, "no role"),
         ([1, 2**31], {}, "no token 2147483648"),
         ([1, "x"], {}, "whole numbers"),
-        ([{"role": "user", "content": [{"type": "image"}]}], {}, "cannot be read"),
+        ([{"role": "user", "content": [{"type": "image"}]}], {}, "image is None"),
         (FOX, {"max_tokens": "4"}, "max-tokens is '4'. Give a whole number or None"),
         (FOX, {"stop": 5}, "stop is 5. Give text or a sequence or None"),
         (FOX, {"stop": [None]}, "stop is None. Give text"),
