@@ -24,6 +24,7 @@ from localspec.drafters.options import Drafting
 from localspec.errors import ContextOverflow, SessionError, UsageError
 from localspec.keywords import AnswerKeywords, AnswerOptions, advised
 from localspec.llama.threads import Threads
+from localspec.paths import expanded
 from localspec.policy.calibration import Calibration
 from localspec.policy.cost_curve import CostCurve
 from localspec.policy.profile import PairProfile
@@ -301,7 +302,7 @@ class Engine(Unique, AbstractContextManager["Engine"], AnswerGenerator):
             SessionError: the file is not a session, or cannot be read.
         """
         self._require_one_at_a_time()
-        return self._call(lambda: self._sessions.open(Path(path)))
+        return self._call(lambda: self._sessions.open(expanded(path)))
 
     def take_turns(self) -> None:
         """Compute each step only on demand, so that engines can be timed against each other."""
@@ -325,7 +326,7 @@ class Engine(Unique, AbstractContextManager["Engine"], AnswerGenerator):
             SessionError: it cannot be written, or would replace another kind of file.
         """
         self._require_one_at_a_time()
-        return self._call(lambda: self._sessions.save(Path(path), conversation))
+        return self._call(lambda: self._sessions.save(expanded(path), conversation))
 
     def calibrate(self) -> float:
         """Measure missing or outdated pass costs; returns the seconds it took. Otherwise, answers

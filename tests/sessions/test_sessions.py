@@ -178,11 +178,11 @@ def test_session_of_another_version(saved: Saved, tmp_path: Path) -> None:
 
 
 def test_opened_session_is_saved_again(saved: Saved, tmp_path: Path) -> None:
-    """Also if no prompt followed it."""
-    path, other = saved[0], tmp_path / "b.session"
-    with open_pair() as engine:
-        engine.open_session(path)
-        assert engine.save_session(other) == engine.open_session(other).tokens > 300
+    """Also if no prompt followed it, and in the user's own folder."""
+    with open_pair() as engine, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOME", str(tmp_path))
+        engine.open_session(saved[0])
+        assert engine.save_session("~/b") == engine.open_session(tmp_path / "b").tokens > 300
 
 
 def test_damaged_session_is_set_aside(saved: Saved, tmp_path: Path) -> None:
