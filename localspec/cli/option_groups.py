@@ -102,11 +102,19 @@ def _option(declared: str, names: list[str], help: str, panel: str | None) -> Sh
 
 
 def _argument(metavar: str, help: str) -> Shared:
+    name = metavar.strip("[].")
+
+    def read(context: Any, argument: Any, value: Any) -> Any:
+        if name in (*_FILES, "PROMPTS") and "" in value:
+            raise UsageError(f"{name} is empty. Leave it out, or name a file.")
+        return value
+
     return partial(
         TyperArgument,
         param_decls=[],
         nargs=-1 if metavar.endswith(("…", "...")) else 1,
         required=not metavar.startswith("["),
+        callback=read,
         metavar=metavar,
         show_default=False,
         help=help,

@@ -128,12 +128,12 @@ def test_odd_files(cli: Cli, odd_files: Path, option: str, name: str) -> None:
     assert result.code or (option, name) == ("--session", "none/at/all")
 
 
-@pytest.mark.parametrize(
-    "option", ["--session", "--grammar", "--json-schema", "--mmproj", "--image"]
-)
+@pytest.mark.parametrize("option", ["--session", "--grammar", "--json-schema", "--mmproj"])
 def test_empty_names_of_files(cli: Cli, option: str) -> None:
     """As of a variable of a shell that is not set, which would name the current folder."""
     cli("run", option, "", "hi").refused(f"{option} is empty. Leave it out, or ")
+    cli("learn", "").refused("PATH is empty. Leave it out, or ")
+    cli("distill", "").refused("PROMPTS is empty. Leave it out, or ")
     cli("run", "-d", "", "hi").refused("The name of the model is empty.")
 
 
