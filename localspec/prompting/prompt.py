@@ -35,6 +35,7 @@ from localspec.prompting.reasoning import (
     reasons,
     thought_marks,
 )
+from localspec.prompting.roles import SYSTEM
 from localspec.prompting.template import ChatTemplate, Message, check_messages
 
 if TYPE_CHECKING:
@@ -260,7 +261,7 @@ class PromptBuilder:
     def _drop_oldest(
         self, messages: Sequence[Message], tokens: Tokens, most: int, stats: GenerationStats
     ) -> Tokens:
-        first = 1 if messages[0]["role"] == "system" else 0
+        first = next((i for i, one in enumerate(messages) if one["role"] not in SYSTEM), 0)
         starts = [i for i in range(first, len(messages)) if messages[i]["role"] == "user"]
         dropped = 0
         while len(tokens) > most and len(starts) > 1:

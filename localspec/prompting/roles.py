@@ -29,7 +29,8 @@ from localspec.prompting.reasoning import split_thoughts
 
 Change = Callable[[Messages], Messages]
 ANSWERS = frozenset({"assistant", "model"})
-ROLES = ANSWERS | {"system", "developer", "user", "tool", "function", "ipython", "environment"}
+SYSTEM = frozenset({"system", "developer"})
+ROLES = ANSWERS | SYSTEM | {"user", "tool", "function", "ipython", "environment"}
 _RESULT = "Result of the call: "
 _SECONDS = 2.0
 _MOST_SHAPES = 256

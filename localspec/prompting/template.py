@@ -16,7 +16,7 @@ from localspec.llama.intended_schema import map_schemas
 from localspec.prompting.detokenizer import OPENS
 from localspec.prompting.marked_text import mark_all, mark_text, unmark_all, unmarked
 from localspec.prompting.reasoning import thought_marks
-from localspec.prompting.roles import ANSWERS, ROLES, RoleAdapter
+from localspec.prompting.roles import ANSWERS, ROLES, SYSTEM, RoleAdapter
 from localspec.prompting.sandbox import Generation, LimitError, Sandbox, limited, render
 from localspec.typed import convert
 
@@ -78,7 +78,7 @@ class ChatTemplate:
         a limit of the sandbox."""
         try:
             asked = messages = _order_results(messages)
-            if all(one["role"] == "system" for one in messages):
+            if all(one["role"] in SYSTEM for one in messages):
                 asked = [*messages[:-1], {**messages[-1], "role": "user"}]
                 messages = messages if self._answers_system else asked
             adapter = self._adapters[bool(tools)]

@@ -389,7 +389,7 @@ def test_answer_ends_where_the_context_is_full(small: Engine) -> None:
 
 
 def test_oldest_turns_are_dropped_on_request(small: Engine) -> None:
-    turns = [{"role": "system", "content": "Be kind."}]
+    turns = [{"role": role, "content": "Be kind."} for role in ("developer", "system")]
     for i in range(8):
         turns.append(user(f"Tell me about animal number {i}, please do."))
         turns.append(assistant("It is a very nice animal that lives in the wood."))
@@ -400,8 +400,8 @@ def test_oldest_turns_are_dropped_on_request(small: Engine) -> None:
     (notice,) = answer.stats.notices
     assert "oldest" in notice
     dropped = int(notice.split("oldest first: ")[1].rstrip("."))
-    kept = [turns[0], *turns[1 + dropped :]]
-    assert kept[1]["role"] == "user"
+    kept = [*turns[:2], *turns[2 + dropped :]]
+    assert kept[2]["role"] == "user"
     assert ask(small, kept, PLAIN, 20).completion().text == answer.text
 
 

@@ -169,13 +169,13 @@ def test_unknown_roles_are_refused(open_prompts: Open) -> None:
 @families
 def test_system_message_alone_gets_an_answer(family: Family, open_prompts: Open) -> None:
     prompts = open_prompts(family)
-    asked, alone = (text(prompts, {"role": role, "content": "U"}) for role in ("user", "system"))
+    roles = ("user", "system", "developer")
+    asked, *alone = (text(prompts, {"role": role, "content": "U"}) for role in roles)
     begin = asked.rpartition("U")[2]
     if "add_generation_prompt" in family.template:
         turn = text(prompts, ASK, more={"add_generation_prompt": False})
         begin = begin.removeprefix(turn.rpartition("U")[2])
-    assert "U" in alone
-    assert alone.endswith(begin)
+    assert all("U" in one and one.endswith(begin) for one in alone)
 
 
 def test_helpers_of_templates(open_prompts: Open) -> None:
