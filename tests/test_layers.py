@@ -145,14 +145,14 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # that other programs give to commands. serve resolves models and drafts before it listens.
     # Files that change while they are open; trained heads in doctor and show; answers without
     # tokens in bench; interrupted races; the choice of -d auto.
-    "cli": (4_991, 156),  # logs that it waits for standard input; makes streams blocking again
+    "cli": (4_999, 156),  # logs that it waits for standard input; refuses empty arguments
     # The protocol of caches; values and biases of any type; drafters call their sources.
     "decoding": (2_191, 90),
     # Drafts and heads with fewer tokens; files that --output must not replace; failures.
     "distill": (2_516, 143),
     "doctor": (248, 12),  # recognizes measurements on a busy machine
     "drafters": (2_139, 65),  # plans that options fix; windows of small caches
-    "engine": (397, 10),  # frees unreferenced engines; names other vocabularies before an answer
+    "engine": (398, 10),  # frees unreferenced engines; sessions in the home folder
     "errors": (143, 20),  # missing folders, threads, libraries, extras and /proc
     "files": (165, 12),  # file systems without locks; files that are not GGUF, or unreadable
     # Missing parts, once in hub; value types and disk space, once in bench; incomplete downloads.
@@ -177,7 +177,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # constants that crash llguidance.
     # Grammars: tokens and forced text; custom tools, checked without a model; GBNF in which the
     # longest match would be wrong.
-    "llama": (6_187, 252),  # GBNF by characters; context lengths of 0; frozen programs
+    "llama": (6_193, 252),  # GBNF by characters; frozen programs; images as any bytes; no stderr
     "llm_plugin": (100, 10),  # separates reasoning from answers; system prompts of earlier turns
     "loading": (905, 25),  # reads Medusa heads; discards measurements on a busy machine
     "pairing": (874, 56),  # forecasts for experts and instruction sets; containers' memory
@@ -187,7 +187,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "policy": (2_042, 70),
     # Calls by model family: ids, several in a row, channels; reasoning marks, unless quoted;
     # results in the order of calls; roles that a template ignores; limits on generators.
-    "prompting": (1_975, 67),  # text next to reasoning and calls; Muse's channels; Hy4
+    "prompting": (1_977, 68),  # text next to reasoning and calls; Hy4; developer messages
     "quality": (386, 15),  # checks the suite's name before its file; fields of questions
     "race": (278, 18),
     "remote": (633, 20),
