@@ -184,12 +184,12 @@ def test_impossible_grammar_raises(params: SamplingParams, size: int, allowed: l
 
 
 @pytest.mark.parametrize("params", EVERY_PATH.values(), ids=EVERY_PATH.keys())
-@pytest.mark.parametrize("size, value", [(n, x) for n in (3, 6000) for x in (np.nan, np.inf)])
-def test_logits_that_are_not_finite_raise(params: SamplingParams, size: int, value: float) -> None:
+@pytest.mark.parametrize(("n", "value"), [(n, x) for n in (3, 6000) for x in (np.nan, np.inf)])
+def test_logits_that_are_not_finite_raise(params: SamplingParams, n: int, value: float) -> None:
     """The argmax of NaN would be the first token, which ends the text of many models."""
-    rows = np.full((1, size), value, np.float32)
+    rows = np.full((1, n), value, np.float32)
     with pytest.raises(NativeError, match="computes NaN"):
-        Sampler(params, size).distribution(rows[0])
+        Sampler(params, n).distribution(rows[0])
     with pytest.raises(NativeError, match="computes NaN"):
         Verification(rows, TokenTree(), session_of([1], params=params)).best(ROOT)
 
