@@ -121,17 +121,17 @@ class AnswerGenerator:
         finally:
             stats.threads = self._threads.why
             stats.notices += slot.cache.take_notices()
-            slot.target.progress = None
-            slot.target.pictures = ()
+            slot.cache.progress = None
+            slot.cache.pictures = ()
 
     def _begin(self, answer: Answer, task: Task) -> Drafter:
         """Begin an answer whose task has a slot; returns its drafter."""
         slot: Slot = task.slot
-        stats, tokens, target, parts = answer.stats, answer.session.context, slot.target, slot.parts
+        stats, tokens, cache, parts = answer.stats, answer.session.context, slot.cache, slot.parts
         self._threads.begin()
-        target.pictures = answer.pictures
+        cache.pictures = answer.pictures
         known = slot.known(tokens) if answer.options.reuse else 0
-        adaptive = decides(answer.drafting, parts, target.why_not_draft)
+        adaptive = decides(answer.drafting, parts, cache.why_not_draft)
         if adaptive:
             stats.calibration_seconds = self._measure(slot, tokens, known, stats.notices)
         drafter = compose(
@@ -141,14 +141,14 @@ class AnswerGenerator:
             slot.limits,
             answer.session,
             answer.rule,
-            cannot=target.why_not_draft,
+            cannot=cache.why_not_draft,
             costs=slot.costs,
             known=known,
         )
         stats.vocabulary = vocabulary_of(parts)  # decided for this answer by now
         if isinstance(drafter, Policy):
             stats.account = drafter.statement
-        target.progress = answer.options.progress
+        cache.progress = answer.options.progress
         if answer.options.reuse:
             stats.notices += slot.recall(tokens)
         stats.cached_tokens = slot.load_prefix(tokens, reuse=answer.options.reuse)
@@ -156,14 +156,14 @@ class AnswerGenerator:
         drafter.begin(tokens)
 
         def read() -> None:
-            if unread := tokens[len(slot.cache.tokens) : -1]:
-                slot.cache.extend(unread, 0, answer.options.progress)
+            if unread := tokens[len(cache.tokens) : -1]:
+                cache.extend(unread, 0, answer.options.progress)
 
         # Calibration may prefill the prompt, but only text.
         if adaptive and not answer.pictures and slot.alone:
             with suppress(CacheFull, Preempted):  # skipped if there is no room
                 stats.calibration_seconds += self._calibration.run_after_prompt(
-                    slot.cache, sources(parts)[1], tokens, read
+                    cache, sources(parts)[1], tokens, read
                 )
         return drafter
 
@@ -174,7 +174,7 @@ class AnswerGenerator:
         slot: Slot = task.slot
         waited = task.waited
         while True:
-            with closing(speculate(session, drafter, rule, slot.target, clock=clock)) as steps:
+            with closing(speculate(session, drafter, rule, slot.cache, clock=clock)) as steps:
                 while True:
                     before, lost = {**waited}, task.lost
                     step = next(steps, None)
@@ -196,8 +196,8 @@ class AnswerGenerator:
             if not session.shift():
                 return
             # Continue with the shifted text, without another report of progress.
-            slot.target.progress = None
-            slot.target.reuse(session.context)
+            slot.cache.progress = None
+            slot.cache.reuse(session.context)
             slot.parts.index.expect(session.context, answer.prediction)
             drafter.begin(session.context)
             if _SHIFTED not in answer.stats.notices:

@@ -150,7 +150,7 @@ class Engine(Unique, AbstractContextManager["Engine"], AnswerGenerator):
 
     @property
     def context_length(self) -> int:
-        return self.slots.all[0].target.capacity
+        return self.slots.all[0].cache.capacity
 
     @cached_property
     def batch_invariant(self) -> bool:
@@ -213,14 +213,14 @@ class Engine(Unique, AbstractContextManager["Engine"], AnswerGenerator):
         reused."""
         text = self._checked(tokens, least=1)
         request = PassRequest(text, TokenTree())
-        return self._over(text, lambda slot: np.array(slot.target.forward(request).rows[-1]))
+        return self._over(text, lambda slot: np.array(slot.cache.forward(request).rows[-1]))
 
     @typed
     def first_wrong(self, prompt: Sequence[int], answer: Sequence[int]) -> int | None:
         """See `localspec.decoding.likelihood.first_wrong`; both have to fit the context."""
         text, then = self._checked(prompt, least=1), self._checked(answer)
         self._checked([*text, *then])
-        return self._over(text, lambda slot: first_wrong(slot.target, slot.limits, text, then))
+        return self._over(text, lambda slot: first_wrong(slot.cache, slot.limits, text, then))
 
     @typed
     def likelihood(
@@ -236,7 +236,7 @@ class Engine(Unique, AbstractContextManager["Engine"], AnswerGenerator):
             raise UsageError(f"alternatives is {alternatives}. Give 0 or more.")
         return self._over(
             text,
-            lambda slot: likelihood(slot.target, slot.limits, text, alternatives, stopped=stopped),
+            lambda slot: likelihood(slot.cache, slot.limits, text, alternatives, stopped=stopped),
             reuse=False,
         )
 

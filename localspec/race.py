@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from time import perf_counter
 from typing import Any, NamedTuple
 
-from localspec.llama.target import shared_prefix
+from localspec.llama.sequences import shared_prefix
 from localspec.stream import Stream
 from localspec.text import counted, printable, rate
 

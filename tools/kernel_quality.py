@@ -124,7 +124,7 @@ def read(file: Path, tokens: int, *, cache: str = "f16", kernels: str) -> Scores
     options = ModelOptions(
         context=LENGTH, kv_type_k=cache, kv_type_v=cache, gpu_layers=0, kernels=kernels
     )
-    with Model(file, options) as model, closing(Context(model, options)) as context:
+    with Model(file, options) as model, closing(Context.open(model, options)) as context:
         return score(context, text_tokens(model, tokens))
 
 

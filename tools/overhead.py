@@ -141,9 +141,9 @@ def per_plan(rounds: int) -> None:
                 parts, rule = (slot.parts, engine.profile, slot.limits), GreedyMatch()
                 drafter = compose(Drafting(), *parts, session, rule)
                 time_drafter(drafter, spent := list[float]())
-                slot.target.reuse(prompt)
+                slot.cache.reuse(prompt)
                 drafter.begin(prompt)
-                count = sum(1 for _ in speculate(session, drafter, rule, slot.target))
+                count = sum(1 for _ in speculate(session, drafter, rule, slot.cache))
                 costs.append(1e6 * sum(spent) / count)
             report(f"policy per step, learning included, {name}", costs[1:], "µs")
 

@@ -240,7 +240,7 @@ def answer(path: Path, room: int, threads: int) -> None:
     """In the child: open the model, and run the measurements requested on stdin."""
     options = ModelOptions(context=room, threads=threads, gpu_layers=0)
     began = perf_counter()
-    with Model(path, options) as model, closing(Context(model, options)) as context:
+    with Model(path, options) as model, closing(Context.open(model, options)) as context:
         load = perf_counter() - began
         for line in sys.stdin:
             what, *numbers = json.loads(line)

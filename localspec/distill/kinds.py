@@ -167,7 +167,7 @@ def _curve(request: DistillRequest, folder: Path) -> tuple[float, ...]:
     from localspec.llama.model import Model
 
     options = ModelOptions(context=256, threads=request.threads)
-    with Model(request.target, options) as model, closing(Context(model, options)) as context:
+    with Model(request.target, options) as model, closing(Context.open(model, options)) as context:
         curve = measured_curve(context, CALIBRATION)
     with saving(folder):
         write_atomically(file, json.dumps(curve), private=True)

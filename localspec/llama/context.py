@@ -8,7 +8,7 @@ from typing import TypeAlias
 import llama_cpp
 import numpy as np
 
-from localspec.decoding.interfaces import HIDDEN_BEFORE
+from localspec.decoding.interfaces import HIDDEN_BEFORE, PassRequest, PassResult
 from localspec.decoding.sampling import Rows
 from localspec.decoding.tree import TokenTree
 from localspec.errors import NativeError
@@ -16,8 +16,15 @@ from localspec.llama.batch import PassPart, chain
 from localspec.llama.model import Model
 from localspec.llama.native_context import CacheFull, NativeCache, SharedContext
 from localspec.llama.options import MAX_SNAPSHOT_DRAFT, MAX_TREE, MIN_CHUNK, ModelOptions
-from localspec.llama.pictures import PicturePart
-from localspec.llama.sequences import SavedStates, Sequences, State, copy_state, restore_state
+from localspec.llama.pictures import Picture, PicturePart, with_picture_ids
+from localspec.llama.sequences import (
+    SavedStates,
+    Sequences,
+    State,
+    copy_state,
+    restore_state,
+    shared_prefix,
+)
 
 Passes: TypeAlias = Callable[[PassPart], tuple[Rows, float]]
 """Decodes a part, possibly with others'; returns its rows, and its share of the seconds."""
@@ -25,11 +32,15 @@ MAX_REMAINDER = MIN_CHUNK - 1
 
 
 class Context(NativeCache):
-    """The KV cache of one text and of a draft tree after it: a whole native context, or the
-    `sequences` of one answer in a shared one (`over`).
+    """The KV cache of one text and of a draft tree after it: some `sequences` of a shared context,
+    by default those of its first answer. Implements `localspec.decoding.interfaces.Target`.
 
-    A tree is decoded in one pass (`branch`, then `keep`). `flag`: two characters that outlive the
-    context, set by `cancel`.
+    A tree is decoded in one pass (`branch`, then `commit`).
+
+    Args:
+        passes: runs its passes, possibly with others'; the only hidden states are then layer
+            inputs.
+        make_room: see `set_state`.
 
     Attributes:
         max_leaves, max_draft: most branches and tokens of a tree.
@@ -37,50 +48,33 @@ class Context(NativeCache):
             whether truncation may cost a pass.
         common: number of leading tokens that it shares with another text.
         chunk: most tokens of a prompt's next chunk, a multiple of MIN_CHUNK; None for a whole pass.
+        progress: called by `forward` after each chunk of a prompt, as by `extend`.
+        pictures: the images of the text that `forward` reads.
     """
 
     _native: SharedContext
-    _passes: Passes | None = None
-    chunk: Callable[[], int] | None = None
-    _make_room: Callable[[], bool] | None = None
+    progress: Callable[[int, int], None] | None = None
+    pictures: Sequence[Picture] = ()
+    _layers: tuple[int, ...] = ()  # whose hidden states were requested
 
     def __init__(
         self,
-        model: Model,
-        options: ModelOptions,
-        *,
-        flag: ctypes.Array[ctypes.c_char] | None = None,
-    ) -> None:
-        shared = SharedContext(model, replace(options, parallel=1), flag=flag)
-        self._set_up(shared, shared.answer_sequences(0))
-
-    @classmethod
-    def over(
-        cls,
         shared: SharedContext,
-        sequences: Sequences,
+        sequences: Sequences | None = None,
         passes: Passes | None = None,
         chunk: Callable[[], int] | None = None,
         make_room: Callable[[], bool] | None = None,
-    ) -> Context:
-        """A cache over some sequences of a shared context, which its owner closes. `passes` runs
-        its passes. The only hidden states provided are layer inputs. `make_room`: see
-        `set_state`."""
-        made = cls.__new__(cls)
-        made._set_up(shared, sequences)
-        made._passes, made.chunk, made._make_room = passes, chunk, make_room
-        return made
-
-    def _set_up(self, shared: SharedContext, sequences: Sequences) -> None:
+    ) -> None:
         super().__init__(shared.model)
         self.capacity, model = shared.capacity, shared.model
         self._native = self.shared = shared
-        self.sequences = sequences
+        self.sequences = sequences or shared.answer_sequences(0)
+        self._passes, self.chunk, self._make_room = passes, chunk, make_room
         self.common = 0
         self._snapshots = shared.snapshots
         self.recurrent = model.recurrent
         self.restores = model.recurrent and not self._snapshots
-        self.max_leaves = sequences.count
+        self.max_leaves = self.sequences.count
         self.max_draft = MAX_TREE
         if model.recurrent:
             self.max_draft = self._snapshots or MAX_SNAPSHOT_DRAFT
@@ -88,9 +82,19 @@ class Context(NativeCache):
         self._undoable = 0
         self._saved = SavedStates(shared.handle)
         self._leaves: list[list[int]] = []  # of the tree that `branch` decoded last
-        self._layers: tuple[int, ...] = ()  # whose hidden states were requested
         self._states: dict[int, Rows] = {}  # of the last pass
-        self._collected: dict[int, Rows] | None = None  # while inputs are collected
+        self._collected: dict[int, Rows] | None = None  # inputs of tokens without logits
+
+    @classmethod
+    def open(
+        cls,
+        model: Model,
+        options: ModelOptions,
+        *,
+        flag: ctypes.Array[ctypes.c_char] | None = None,
+    ) -> Context:
+        """A cache with a native context of its own; `flag`: see `NativeContext`."""
+        return cls(SharedContext(model, replace(options, parallel=1), flag=flag))
 
     def take_notices(self) -> list[str]:
         """Return and clear notices for the user about its passes."""
@@ -105,6 +109,63 @@ class Context(NativeCache):
             self.tokens += tokens
             self.common = len(tokens)
 
+    # The target's part in a step.
+
+    @property
+    def why_not_draft(self) -> str | None:
+        """Why this model gets no drafts; None if it does."""
+        if not self.max_draft:
+            return "--exact is on, and no pass over several tokens rounds like single ones here"
+        if not self.restores:
+            return None
+        return (
+            "the memory of this recurrent model cannot be truncated token by token, and llama.cpp "
+            "keeps no snapshots of it"
+        )
+
+    def seen(self, prompt: Sequence[int]) -> Sequence[int]:
+        """The prompt with the ids of its images."""
+        return with_picture_ids(prompt, self.pictures)
+
+    def cached_length(self, prompt: Sequence[int]) -> int:
+        """Length of the prefix of a prompt that is in the cache."""
+        return shared_prefix(self.tokens, self.seen(prompt))
+
+    def reuse(self, prompt: Sequence[int]) -> int:
+        """Keep the tokens that the cache shares with a prompt, except its last one; returns how
+        many."""
+        kept = min(self.cached_length(prompt), len(prompt) - 1)
+        for picture in self.pictures:
+            if picture.start < kept < picture.end:  # a part may need a single pass
+                kept = picture.start
+        self.truncate(kept)
+        return len(self.tokens)
+
+    def forward(self, request: PassRequest) -> PassResult:
+        before, tree, hidden = self.native_seconds, request.tree, request.hidden
+        if hidden != self._layers:
+            self.request_hidden(hidden)
+        self._collected = {} if hidden else None
+        for picture in self.pictures:
+            if (held := len(self.tokens)) <= picture.start:
+                if held < picture.start:
+                    self.extend(request.context[held : picture.start], 0, self.progress)
+                self.append_image(picture.part)
+        pending = request.context[len(self.tokens) :]
+        if tree.tokens:
+            rows = self.branch(pending, tree)
+        else:
+            rows = self.extend(pending, 1, self.progress if len(pending) > 1 else None)
+        seconds = self.native_seconds - before
+        if not hidden:
+            return PassResult(rows, seconds)
+        inputs, self._collected = self._collected, None
+        return PassResult(rows, seconds, self.hidden(1 + len(tree)), inputs or {})
+
+    def rollback(self, context: Sequence[int]) -> None:
+        self.discard_branches()
+        self.truncate(self.cached_length(context))
+
     # Hidden states.
 
     def request_hidden(self, layers: tuple[int, ...]) -> None:
@@ -118,22 +179,12 @@ class Context(NativeCache):
         width]. Key i is the input of layer i, `model.layers` the output norm's result."""
         return {layer: self._states[layer][-outputs:] for layer in self._layers}
 
-    def collect_inputs(self) -> None:
-        """Collect layer inputs of tokens without logits, for `take_inputs`."""
-        self._collected = {}
-
-    def take_inputs(self) -> dict[int, Rows]:
-        """Stop collecting; by layer, float32 [k, width] of the latest such tokens, in order."""
-        found, self._collected = self._collected, None
-        return found or {}
-
-    def _collect(self, silent: int) -> None:
+    def _collect(self, silent: int, found: dict[int, Rows]) -> None:
         """Store inputs after a pass over a chain, whose first `silent` tokens gave no logits."""
         for layer in {*self._layers} - {self.model.layers}:
-            if self._collected is not None and silent:
-                rows = self._states[layer][:silent]
-                before = self._collected.get(layer, rows[:0])
-                self._collected[layer] = np.concatenate((before, rows))[-HIDDEN_BEFORE:]
+            rows = self._states[layer][:silent]
+            before = found.get(layer, rows[:0])
+            found[layer] = np.concatenate((before, rows))[-HIDDEN_BEFORE:]
 
     # Passes.
 
@@ -168,7 +219,7 @@ class Context(NativeCache):
         return rows
 
     def branch(self, pending: Sequence[int], tree: TokenTree) -> Rows:
-        """Run a pass over `pending` tokens, which join the cache, and a tree; call `keep` next.
+        """Run a pass over `pending` tokens, which join the cache, and a tree; call `commit` next.
         Returns float32 [1 + nodes, vocabulary]: after the last pending token, then each node."""
         if tree.is_chain():
             if self.restores:
@@ -193,7 +244,7 @@ class Context(NativeCache):
         self.tokens += pending
         return rows
 
-    def keep(self, tree: TokenTree, path: Sequence[int]) -> None:
+    def commit(self, tree: TokenTree, path: Sequence[int]) -> None:
         """Keep a path of the tree that `branch` decoded, and drop its other nodes."""
         held = len(self.tokens)
         kept = held + len(path)
@@ -306,8 +357,8 @@ class Context(NativeCache):
             tokens = tokens[-outputs:]
         held = len(self.tokens)
         rows = self._decode_part(chain(tokens, outputs, held, self.sequences.first))
-        if self._collected is not None:
-            self._collect(len(tokens) - outputs)
+        if self._collected is not None and len(tokens) > outputs:
+            self._collect(len(tokens) - outputs, self._collected)
         self.tokens += tokens
         if self._snapshots:
             self._undoable = min(self._snapshots, len(tokens) - 1)

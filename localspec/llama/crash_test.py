@@ -75,7 +75,10 @@ def _facts(path: Path) -> dict[str, Any] | None:
 def try_file(path: Path) -> None:
     """Open a model and decode a token, using only the CPU. Raises as `Model` and `extend`."""
     options = ModelOptions(context=64, gpu_layers=0)
-    with Model(path, options, cpu_only=True) as model, closing(Context(model, options)) as context:
+    with (
+        Model(path, options, cpu_only=True) as model,
+        closing(Context.open(model, options)) as context,
+    ):
         context.extend([0])
 
 

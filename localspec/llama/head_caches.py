@@ -18,8 +18,7 @@ from localspec.llama.hidden import nextn_rows
 from localspec.llama.model import Model
 from localspec.llama.native_context import NativeCache, NativeContext, failure
 from localspec.llama.options import ModelOptions
-from localspec.llama.sequences import Sequences
-from localspec.llama.target import shared_prefix
+from localspec.llama.sequences import Sequences, shared_prefix
 
 MAX_PASS = 72
 """Most tokens of a pass, and rows of logits."""

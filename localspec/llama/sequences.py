@@ -5,6 +5,7 @@ tree is a sequence that shares the cells up to its branching point.
 """
 
 import ctypes
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -162,3 +163,15 @@ def positions(state: State) -> npt.NDArray[np.int32] | None:
                 found: npt.NDArray[np.int32] = table[:, 0].copy()
                 return found
     return None
+
+
+def shared_prefix(a: Sequence[int], b: Sequence[int]) -> int:
+    """Length of the longest common prefix, by bisection, as slices are compared in C."""
+    low, high = 0, min(len(a), len(b))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if list(a[low:middle]) == list(b[low:middle]):
+            low = middle
+        else:
+            high = middle - 1
+    return low

@@ -22,7 +22,7 @@ def time_ratio(
     # Both run on the same device and differ only in their weights.
     options = replace(options, context=64)
     with Model(path, options) as other, ExitStack() as opened:
-        contexts = [opened.enter_context(closing(Context(m, options))) for m in (model, other)]
+        contexts = [opened.enter_context(closing(Context.open(m, options))) for m in (model, other)]
         ratios: list[float] = []
         deadline = perf_counter() + TIME_LIMIT
         for turn in range(ROUNDS + 2):

@@ -83,7 +83,7 @@ def rows_equal_after_trees(context: Context) -> bool:
             path.append(tree.add(token, path[-1], ""))
         rows = context.branch([pending], tree)
         found += [np.array(rows[row]) for row in (0, *(1 + node for node in path))]
-        context.keep(tree, path)
+        context.commit(tree, path)
     context.clear()
     return np.array_equal(found, single)
 

@@ -25,7 +25,7 @@ def open_cache(model: Model, options: ModelOptions, *, each: bool = False) -> Ca
 
 def open_context(model: Model, options: ModelOptions) -> Context:
     if not options.rpc:
-        return Context(model, options)
+        return Context.open(model, options)
     from localspec.remote.target import RemoteContext, RemoteModel
 
     assert isinstance(model, RemoteModel)

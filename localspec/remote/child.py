@@ -19,7 +19,7 @@ from localspec.llama import devices, library
 from localspec.llama.context import Context
 from localspec.llama.model import Model
 from localspec.llama.options import Adapter, ModelOptions
-from localspec.llama.target import shared_prefix
+from localspec.llama.sequences import shared_prefix
 from localspec.remote.process import FLAG, SharedRows
 
 FACTS = ("recurrent", "trained_context", "layers", "width", "output_width", "size", "kernels")
@@ -78,7 +78,7 @@ class Child:
     def _context(self, number: int, options: ModelOptions) -> dict[str, Any]:
         assert self._model is not None
         flag = (ctypes.c_char * FLAG).from_buffer(self._shared.memory, FLAG * number)
-        context = Context(self._model, options, flag=flag)
+        context = Context.open(self._model, options, flag=flag)
         self._contexts[number], self._reported[number] = context, []
         return {name: getattr(context, name) for name in LIMITS}
 

@@ -99,7 +99,6 @@ class RemoteContext(Context):
         self._options = options
         self._number = model.free_numbers.pop()
         self._child: ChildProcess | None = None
-        self._layers: tuple[int, ...] = ()
         self._notices: list[str] = []
         self.resume()  # another context may have had this number
         self._open(model.child())
@@ -147,8 +146,8 @@ class RemoteContext(Context):
     def branch(self, pending: Sequence[int], tree: TokenTree) -> Rows:
         return self._pass("branch", list(pending), _bare(tree))
 
-    def keep(self, tree: TokenTree, path: Sequence[int]) -> None:
-        self._or_empty("keep", _bare(tree), list(path))
+    def commit(self, tree: TokenTree, path: Sequence[int]) -> None:
+        self._or_empty("commit", _bare(tree), list(path))
 
     def truncate(self, length: int) -> None:
         if length < len(self.tokens):

@@ -24,7 +24,6 @@ from localspec.drafters.registry import Parts
 from localspec.errors import Cancelled, EngineBusy, UsageError
 from localspec.llama import compute_thread
 from localspec.llama.context import Context
-from localspec.llama.target import LlamaTarget
 from localspec.policy.cost_curve import CostCurve
 from localspec.policy.profile import PairProfile
 from localspec.scheduling.task import AHEAD, CLOSED, NOT_HERE, Task, Wait
@@ -54,7 +53,6 @@ class Slot:
 
     def __init__(self, cache: Context, parts: Parts) -> None:
         self.cache, self.parts = cache, parts
-        self.target = LlamaTarget(cache)
         self.limits = Limits(cache.capacity, cache.max_draft, cache.max_leaves)
 
     @property
@@ -69,11 +67,11 @@ class Slot:
 
     def known(self, prompt: Sequence[int]) -> int:
         """The number of tokens of a prompt that are cached."""
-        return self.target.cached_length(prompt)
+        return self.cache.cached_length(prompt)
 
     def recall(self, prompt: Sequence[int]) -> list[str]:
         """Restore a prefix of a prompt from disk; returns notices."""
-        return [] if self.sessions is None else self.sessions.recall(self.target.seen(prompt))
+        return [] if self.sessions is None else self.sessions.recall(self.cache.seen(prompt))
 
     def keep(self) -> list[str]:
         """Store its text, if conversations are stored, before its caches are cleared; returns
@@ -84,7 +82,7 @@ class Slot:
         """Keep the cached prefix of a prompt, and drop the rest; returns its length."""
         if not reuse:
             self.empty()
-        return self.target.reuse(prompt)
+        return self.cache.reuse(prompt)
 
     def measuring(self) -> AbstractContextManager[None]:
         """Context manager in which passes are timed; ends early if the cache is full."""

@@ -11,9 +11,9 @@ from localspec.decoding.interfaces import PassRequest, PassResult
 from localspec.drafters.draft_model import DraftModel
 from localspec.drafters.registry import Parts
 from localspec.drafters.trained_head import FedHead, TrainedHead
-from localspec.llama.context import Context
+from localspec.llama.context import Context, Passes
 from localspec.llama.native_context import CacheFull, SharedContext
-from localspec.llama.target import LlamaTarget, shared_prefix
+from localspec.llama.sequences import shared_prefix
 from localspec.policy.cost_curve import CostCurve
 from localspec.policy.profile import PairProfile
 from localspec.scheduling.scheduler import Slot
@@ -26,19 +26,17 @@ from localspec.sessions.sessions import Sessions
 ROOM = 16  # tokens of an answer that must fit when it begins or resumes
 
 
-class _SlotTarget(LlamaTarget):
-    """The target, as used by one of several answers."""
+class _TargetCache(Context):
+    """The target's cache of one of several answers. `wait_for_room`: see `SharedSlot`."""
 
-    def __init__(self, slot: SharedSlot) -> None:
-        super().__init__(slot.cache)
-        self._slot = slot
+    wait_for_room: Callable[[int], None]
 
     def forward(self, request: PassRequest) -> PassResult:
         try:
             return super().forward(request)
         except Preempted:
             needed = len(request.context) + len(request.tree) + ROOM
-            self._slot.wait_for_room(min(needed, self.capacity))
+            self.wait_for_room(min(needed, self.capacity))
             return self.forward(request)
 
 
@@ -56,19 +54,20 @@ class SharedSlot(Slot):
         make_model: Callable[[Context], DraftModel],
         head: TrainedHead | None,
     ) -> None:
-        def over(shared: SharedContext, wait: Wait) -> Context:
-            return Context.over(
-                shared,
-                shared.answer_sequences(number),
-                lambda part: slots.decode(self._task, wait, part),
-                lambda: slots.chunk(self._task),
-            )
+        def passes(wait: Wait) -> Passes:
+            return lambda part: slots.decode(self._task, wait, part)
 
-        self._slots = slots
-        self.draft_cache = None if draft is None else over(draft, Wait.DRAFT)
-        model = None if self.draft_cache is None else make_model(self.draft_cache)
-        super().__init__(over(target, Wait.TARGET), Parts(model, head=head))
-        self.target = _SlotTarget(self)
+        def chunk() -> int:
+            return slots.chunk(self._task)
+
+        self._slots, self.draft_cache, model = slots, None, None
+        if draft is not None:
+            own = draft.answer_sequences(number)
+            self.draft_cache = Context(draft, own, passes(Wait.DRAFT), chunk)
+            model = make_model(self.draft_cache)
+        cache = _TargetCache(target, target.answer_sequences(number), passes(Wait.TARGET), chunk)
+        cache.wait_for_room = self.wait_for_room
+        super().__init__(cache, Parts(model, head=head))
         self.text: Sequence[int] = ()
         self.keeps = True
 
@@ -155,7 +154,7 @@ class PrefixCache:
 
     def __init__(self, target: SharedContext, draft: SharedContext | None) -> None:
         def of(shared: SharedContext, number: int) -> Context:
-            return Context.over(shared, shared.kept_sequences(number), make_room=self.drop_oldest)
+            return Context(shared, shared.kept_sequences(number), make_room=self.drop_oldest)
 
         self._texts: list[_Text] = []
         self._free = [

@@ -116,7 +116,7 @@ class _DraftSearch:
         self._model, self._file, self._facts, self._check = model, file, facts, check
         self._target = model.path
         self._options = replace(options, context=256, parallel=1)
-        with closing(Context(model, self._options)) as context:
+        with closing(Context.open(model, self._options)) as context:
             self._curve = measured_curve(context, WHOLE[0])
         self._passes = WithoutLayers(model, self._options)
         texts = json.loads(_TEXTS.read_text(encoding="utf-8"))

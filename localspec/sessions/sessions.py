@@ -14,7 +14,7 @@ from localspec.errors import SessionError
 from localspec.files import size_and_time
 from localspec.llama.context import Context
 from localspec.llama.options import IN_MEMORY
-from localspec.llama.target import shared_prefix
+from localspec.llama.sequences import shared_prefix
 from localspec.sessions.cache_states import TARGET, CacheStates, identity
 from localspec.sessions.conversations import (
     LEAST,

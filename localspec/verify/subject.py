@@ -17,7 +17,7 @@ from localspec.decoding.stats import GenerationStats
 from localspec.decoding.tree import ROOT, TokenTree
 from localspec.drafters.options import Drafting
 from localspec.engine import Engine
-from localspec.llama.target import shared_prefix
+from localspec.llama.sequences import shared_prefix
 from localspec.prompting.prompt import Prompt, Tokens
 from localspec.verify.checks import BIT_EXACT
 
@@ -103,7 +103,7 @@ class Subject:
 
     @property
     def target(self) -> Target:
-        return self._slot.target
+        return self._slot.cache
 
     @property
     def branches(self) -> bool:

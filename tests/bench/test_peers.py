@@ -185,7 +185,7 @@ NEAR_TIE = 0.1
 def test_llama_cpp_python_matches(draft_path: Path, lookup: int | None) -> None:
     # One thread: two would spin for each other wherever the tests share a core.
     options = ModelOptions(context=256, threads=1)
-    with Model(draft_path, options) as opened, closing(Context(opened, options)) as context:
+    with Model(draft_path, options) as opened, closing(Context.open(opened, options)) as context:
         tokenize = partial(opened.vocabulary.tokenize, special=True, add_bos=True)
         prompts = [
             BenchPrompt("a", "story", "<|user|>Tell me a story about a fox.<|end|><|assistant|>"),

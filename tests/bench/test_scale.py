@@ -28,7 +28,7 @@ SMALL = ModelShape(128, 3, 256, "F16")
 
 def logits(path: Path) -> np.ndarray:
     """The logits after every token of TEXT."""
-    with Model(path, OPTIONS) as model, closing(Context(model, OPTIONS)) as context:
+    with Model(path, OPTIONS) as model, closing(Context.open(model, OPTIONS)) as context:
         tokens = model.vocabulary.tokenize(TEXT, special=True, add_bos=True)
         return np.stack([context.extend([token])[-1].copy() for token in tokens])
 

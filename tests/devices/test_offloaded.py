@@ -50,7 +50,10 @@ def options(layers: int = -1, **more: object) -> ModelOptions:
 def rows_of(path: Path, layers: int, prompts: list[str], texts: list[list[int]]) -> list[Rows]:
     """Logits before each token of known texts, passes over one token each."""
     found: list[Rows] = []
-    with Model(path, options(layers)) as model, closing(Context(model, options(layers))) as context:
+    with (
+        Model(path, options(layers)) as model,
+        closing(Context.open(model, options(layers))) as context,
+    ):
         assert model.on_device == (layers < 0)
         for prompt, text in zip(prompts, texts, strict=True):
             context.clear()
@@ -69,7 +72,10 @@ class PlainDecoding:
 
     def __init__(self, path: Path, layers: int, prompts: list[str]) -> None:
         self.prompts = prompts
-        with Model(path, options(layers)) as model, closing(Context(model, options(layers))) as one:
+        with (
+            Model(path, options(layers)) as model,
+            closing(Context.open(model, options(layers))) as one,
+        ):
             ids = [ids_of(model, prompt) for prompt in prompts]
             self.tokens = [greedy(one, text, COUNT) for text in ids]
             self.noise = batch_noise(one, ids[:1])
@@ -106,7 +112,7 @@ def test_logits_equal_cpu_logits(processor: PlainDecoding, draft_path: Path, lay
 @pytest.mark.parametrize("way", ["none", "model tree", "auto"])
 def test_text_on_the_device(engine_with_draft: Engine, device: PlainDecoding, way: str) -> None:
     model, accepted = engine_with_draft.model, 0
-    with closing(Context(model, options())) as context:
+    with closing(Context.open(model, options())) as context:
         for prompt, expected in zip(device.prompts, device.tokens, strict=True):
             stream = ask(engine_with_draft, prompt, WAYS[way], COUNT)
             got = tokens_of(stream)
@@ -122,7 +128,7 @@ def test_text_on_the_device(engine_with_draft: Engine, device: PlainDecoding, wa
 def test_cancelled_pass_keeps_the_cache(draft_path: Path) -> None:
     """A device ends its current pass; the next chunk is not begun."""
     short = options(batch=128)
-    with Model(draft_path, short) as model, closing(Context(model, short)) as context:
+    with Model(draft_path, short) as model, closing(Context.open(model, short)) as context:
         text = context.filler(150)
 
         def report(done: int, total: int) -> None:

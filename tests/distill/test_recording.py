@@ -67,7 +67,7 @@ def record_all(engine: Engine, trace: Trace, wanted: list[RecordedQuestion], **o
 
 def single_answer(model: Model, record: TraceRecord) -> npt.NDArray[np.float32]:
     """Log probabilities for an answer, read by itself in another cache."""
-    with closing(Context(model, ModelOptions(context=96, threads=1))) as context:
+    with closing(Context.open(model, ModelOptions(context=96, threads=1))) as context:
         text = [int(t) for t in [*record.prompt, *record.answer[:-1]]]
         return np.asarray(log_softmax(context.extend(text, len(record.answer)), axis=1))
 

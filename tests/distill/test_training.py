@@ -72,7 +72,7 @@ def test_network_is_llama_cpps(which: str, tmp_path: Path, request: pytest.Fixtu
     facts = weights.TrainingFacts("", 0.0, "f16")
     weights.write(path, shape, values, read_gguf(source), facts, weights.F16)
     tokens = [0, 300, 5, 77, 1200, 8, 15, 4000, 23, 42]
-    with Model(path, OPTIONS) as model, closing(Context(model, OPTIONS)) as context:
+    with Model(path, OPTIONS) as model, closing(Context.open(model, OPTIONS)) as context:
         theirs = np.array(context.extend(tokens, len(tokens)))
     given = {name: torch.from_numpy(value) for name, value in values.items()}
     with torch.no_grad():
@@ -252,7 +252,7 @@ def test_eagle_head_is_trained_as_it_drafts(
     eagle.write(file, initial, weights.TrainingFacts("", 0.0, "head"))
     with (
         Model(target_path, OPTIONS) as target,
-        closing(Context(target, OPTIONS)) as context,
+        closing(Context.open(target, OPTIONS)) as context,
         Model(file, OPTIONS) as head,
         closing(EagleCache(head, context.handle, OPTIONS)) as cache,
     ):

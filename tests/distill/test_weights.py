@@ -40,7 +40,7 @@ def small_draft(target: Path, path: Path, right: float, *, text: str = "128x1x96
 
 
 def logits(path: Path, tokens: list[int]) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
-    with Model(path, OPTIONS) as model, closing(Context(model, OPTIONS)) as context:
+    with Model(path, OPTIONS) as model, closing(Context.open(model, OPTIONS)) as context:
         return np.array(context.extend(tokens, len(tokens)))
 
 

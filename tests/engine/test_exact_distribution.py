@@ -67,10 +67,10 @@ def rounding(engine: Engine, sampling: SamplingParams, expected: Mapping[Pair, f
     prompt = engine.model.vocabulary.tokenize(PROMPT, special=True, add_bos=True)
     firsts = sorted({first for first, _ in expected})
     tree = token_tree(*((token, ROOT) for token in firsts))
-    inside.slot(engine).target.reuse(prompt)
-    rows = inside.slot(engine).target.forward(PassRequest(prompt, tree)).rows
+    inside.slot(engine).cache.reuse(prompt)
+    rows = inside.slot(engine).cache.forward(PassRequest(prompt, tree)).rows
     p, *follow = [sampler.distribution(row) for row in rows]
-    inside.slot(engine).target.rollback(prompt)
+    inside.slot(engine).cache.rollback(prompt)
     found: dict[Pair, float] = {
         (first, second): p.prob(first) * q.prob(second)
         for first, q in zip(firsts, follow, strict=True)

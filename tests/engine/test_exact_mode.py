@@ -103,15 +103,15 @@ def test_trial_detects_another_order_of_cells(
     kernels: None, target_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Model(target_path, OPTIONS) as model:
-        context = Context(model, OPTIONS)
+        context = Context.open(model, OPTIONS)
         assert rows_equal_after_trees(context)
-        keep = Context.keep
+        keep = Context.commit
 
         def keep_in_another_order(context: Context, tree: TokenTree, path: Sequence[int]) -> None:
             keep(context, tree, path[:1])
             context.extend([tree.tokens[node] + 1 for node in path[1:]])
 
-        monkeypatch.setattr(Context, "keep", keep_in_another_order)
+        monkeypatch.setattr(Context, "commit", keep_in_another_order)
         assert not rows_equal_after_trees(context)
         context.close()
 

@@ -51,7 +51,7 @@ class Answers:
         self.target = target
         with localspec.load(target, draft=None, options=TINY_OPTIONS) as plain:
             tokenize = partial(plain.model.vocabulary.tokenize, special=True, add_bos=True)
-            with closing(Context(plain.model, TINY_OPTIONS)) as context:
+            with closing(Context.open(plain.model, TINY_OPTIONS)) as context:
 
                 def is_clear(text: str) -> bool:
                     return min(plain_text(context, tokenize(text), TOKENS).gaps) > TIE

@@ -76,7 +76,7 @@ class LlamaCppVision:
         params = mtmd.mtmd_context_params_default()
         params.use_gpu = params.warmup = False
         self._eye = mtmd.mtmd_init_from_file(str(mmproj_path).encode(), self._model.handle, params)
-        self._context = Context(self._model, ModelOptions(context=1024))
+        self._context = Context.open(self._model, ModelOptions(context=1024))
 
     def close(self) -> None:
         mtmd.mtmd_free(self._eye)
@@ -274,7 +274,7 @@ def part(model: Model, count: int, *, causal: bool = True) -> PicturePart:
 
 def row_after(model: Model, shown: PicturePart, batch: int = 512) -> Row:
     """The row behind a text, what is shown, and another text."""
-    with closing(Context(model, ModelOptions(context=512, batch=batch))) as context:
+    with closing(Context.open(model, ModelOptions(context=512, batch=batch))) as context:
         context.extend([5, 6, 7])
         context.append_image(shown)
         assert context.tokens == [5, 6, 7, *shown.ids]
@@ -290,12 +290,12 @@ def test_image_longer_than_a_pass(model: Model) -> None:
 def test_non_causal_images_need_one_pass(model: Model) -> None:
     causal, whole = part(model, 40), part(model, 40, causal=False)
     assert np.abs(row_after(model, causal) - row_after(model, whole)).max() > 0.5
-    with closing(Context(model, ModelOptions(context=512, batch=128))) as context:
+    with closing(Context.open(model, ModelOptions(context=512, batch=128))) as context:
         context.append_image(whole)
         context.clear()
         # Later texts are read as usual.
         after = np.array(context.extend([5, 6, 7, 8, 9])[-1])
-        with closing(Context(model, ModelOptions(context=512, batch=128))) as fresh:
+        with closing(Context.open(model, ModelOptions(context=512, batch=128))) as fresh:
             assert np.array_equal(after, fresh.extend([5, 6, 7, 8, 9])[-1])
         with pytest.raises(NativeError, match="need a single pass, but a pass has at most 128"):
             context.append_image(part(model, LONG, causal=False))

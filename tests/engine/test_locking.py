@@ -27,7 +27,7 @@ def test_engine_is_free_if_closing_fails(engine: Engine, monkeypatch: pytest.Mon
     stream = ask(engine, CLEAR, count=900, sampling=ENDLESS)
     next(stream)
     with monkeypatch.context() as patch:
-        patch.setattr(inside.slot(engine).target, "rollback", fail_with(KeyboardInterrupt()))
+        patch.setattr(inside.slot(engine).cache, "rollback", fail_with(KeyboardInterrupt()))
         with pytest.raises(KeyboardInterrupt):
             stream.close()
     assert not inside.scheduler(engine).tasks

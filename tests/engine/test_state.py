@@ -35,7 +35,7 @@ class Plain(NamedTuple):
 @pytest.fixture(scope="module")
 def plain(engine: Engine) -> Plain:
     prompt = engine.model.vocabulary.tokenize(PROMPT, special=True, add_bos=True)
-    with closing(Context(engine.model, ModelOptions(context=1024))) as context:
+    with closing(Context.open(engine.model, ModelOptions(context=1024))) as context:
         return Plain(prompt, greedy(context, prompt, COUNT))
 
 

@@ -28,7 +28,7 @@ def vocabulary(smaller: Model) -> Vocabulary:
 
 @pytest.fixture
 def context(model: Model) -> Iterator[Context]:
-    with closing(Context(model, ModelOptions(context=512, batch=128))) as opened:
+    with closing(Context.open(model, ModelOptions(context=512, batch=128))) as opened:
         yield opened
 
 
@@ -63,6 +63,6 @@ def slots(shared: SharedContext) -> list[Context]:
         return shared.decode([part])[0], 0.0
 
     return [
-        Context.over(shared, shared.answer_sequences(n), passes, lambda: shared.batch)
+        Context(shared, shared.answer_sequences(n), passes, lambda: shared.batch)
         for n in range(shared.answers)
     ]

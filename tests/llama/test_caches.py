@@ -55,7 +55,7 @@ def change(cache: Context, text: list[int], dice: random.Random, reference: Cont
         del text[len(text) - dice.choice((0, 1)) :]
         cache.truncate(len(text))
         return
-    cache.keep(tree, path)
+    cache.commit(tree, path)
     text += added
     if what == "truncate":
         del text[dice.randint(1, len(text)) :]

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from localspec import ModelOptions
-from localspec.decoding.interfaces import NEXTN
+from localspec.decoding.interfaces import NEXTN, PassRequest
 from localspec.decoding.sampling import Rows
+from localspec.decoding.tree import TokenTree
 from localspec.errors import Cancelled
 from localspec.llama.context import Context
 from localspec.llama.head_caches import MAX_PASS, BlockCache, BlockShape, EagleCache
@@ -53,12 +54,11 @@ class HeadFixture:
         else:
             path = ggufs.tiny_llama(folder / "target.gguf") if block else target_path
         self.target = Model(path, OPTIONS, mtp=own)
-        self.context = Context(self.target, OPTIONS)
-        self.context.request_hidden(layers)
-        self.context.collect_inputs()
-        self.expected: Rows = self.context.extend(TEXT, ROWS).copy()
-        last, before = self.context.hidden(ROWS), self.context.take_inputs()
-        parts = [np.concatenate([before[i], last[i]]) for i in layers]
+        self.context = Context.open(self.target, OPTIONS)
+        tree = TokenTree.chain(TEXT[1 - ROWS :], "")
+        read = self.context.forward(PassRequest(TEXT[: 1 - ROWS], tree, layers))
+        self.expected: Rows = read.rows.copy()
+        parts = [np.concatenate([read.before[i], read.hidden[i]]) for i in layers]
         self.states: Rows = np.concatenate(parts, axis=1)
         self.head, self.noise = self.target, ALIKE
         make: Callable[..., Cache] = partial(EagleCache, mtp=True)
@@ -207,14 +207,11 @@ def test_states_of_all_tokens_with_few_logits(tmp_path: Path) -> None:
     """Also of a prompt, in passes of any size."""
     with (
         Model(mtp.glm(tmp_path / "glm.gguf"), OPTIONS, mtp=True) as model,
-        closing(Context(model, OPTIONS)) as whole,
-        closing(Context(model, OPTIONS)) as single,
+        closing(Context.open(model, OPTIONS)) as whole,
+        closing(Context.open(model, OPTIONS)) as single,
     ):
-        for context in (whole, single):
-            context.request_hidden((NEXTN,))
-        whole.collect_inputs()
-        whole.extend(TEXT[:100])
-        states = whole.take_inputs()[NEXTN]
+        single.request_hidden((NEXTN,))
+        states = whole.forward(PassRequest(TEXT[:100], TokenTree(), (NEXTN,))).before[NEXTN]
         assert len(states) == 99
         for token, state in zip(TEXT[:5], states, strict=False):
             single.extend([token])

@@ -61,7 +61,7 @@ def test_rows_of_a_tree(context: Context, model: Model, embeddings: Rows) -> Non
     assert agree(found[0], embeddings[[TOKENS[-1], *tree.tokens]], 1e-3)
     assert not agree(found[1], found[0], 1e-2)
     assert agree(found[last] @ embeddings.T, rows, NOISE)
-    context.keep(tree, [1, 4, 5])
+    context.commit(tree, [1, 4, 5])
     again = context.extend([7, 8], 2).copy()
     assert agree(context.hidden(2)[last] @ embeddings.T, again, NOISE)
     for node in [ROOT, *range(len(tree))]:
@@ -95,7 +95,7 @@ def test_architecture_without_layer_inputs(tmp_path: Path) -> None:
     path = ggufs.tiny_mamba(tmp_path / "mamba.gguf")
     output = weights(path)["token_embd.weight"]
     with Model(path, ModelOptions()) as model:
-        context = Context(model, ModelOptions(context=256))
+        context = Context.open(model, ModelOptions(context=256))
         with pytest.raises(NativeError, match=r"mamba.gguf \(architecture mamba\)"):
             context.request_hidden((0,))
         context.request_hidden((model.layers,))

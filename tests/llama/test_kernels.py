@@ -186,20 +186,20 @@ def test_restored_state_is_in_the_order_of_positions(
             return np.array(context.extend([77])[-1])
 
         def restored() -> Rows:
-            with closing(Context(model, options)) as other:
+            with closing(Context.open(model, options)) as other:
                 other.set_state(held, state)
                 return row(other)
 
-        with closing(Context(model, options)) as context:
+        with closing(Context.open(model, options)) as context:
             context.extend([*range(40, 60)])
             for _ in range(4):
                 tree = token_tree(*((token, ROOT) for token in range(60, 68)))
                 context.branch([50], tree)
-                context.keep(tree, [7])
+                context.commit(tree, [7])
             context.extend([*range(70, 90)])
             held, state = list(context.tokens), context.state()
             after_trees = row(context)
-        with closing(Context(model, options)) as fresh:
+        with closing(Context.open(model, options)) as fresh:
             fresh.extend(held)
             plain = row(fresh)
         assert np.array_equal(after_trees, plain)
@@ -319,7 +319,7 @@ compute_thread.is_current = lambda: True  # passes run in several threads, as by
 def compute(option, threads, rows):
     options = ModelOptions(context=256, threads=threads, kernels=option)
     with Model(Path(sys.argv[1]), options) as model:
-        with closing(Context(model, options)) as context:
+        with closing(Context.open(model, options)) as context:
             for _ in range(100):
                 context.clear()
                 rows.append(np.array(context.extend([*range(40, 60)])[-1]))
@@ -357,7 +357,7 @@ def reuses(context: Context, sizes: list[int]) -> int:
 @pytest.mark.skipif(sys.platform != "linux", reason="tables of Linux")
 def test_graph_is_built_once_for_each_size(kernels: None, target_path: Path) -> None:
     sizes, options = [1, 4, 2, 1, 8, 4], ModelOptions(context=256, threads=1)
-    with Model(target_path, options) as model, closing(Context(model, options)) as context:
+    with Model(target_path, options) as model, closing(Context.open(model, options)) as context:
         context.extend(context.filler(3))
         reuses(context, sizes)
         assert reuses(context, sizes) == len(sizes)
@@ -380,7 +380,7 @@ def walk(context: Context, seed: int) -> list[Rows]:
             case 2:
                 tree = token_tree((token, ROOT), (token + 1, ROOT), (token + 2, 0))
                 rows.append(context.branch([token], tree).copy())
-                context.keep(tree, [0, 2][: random.integers(3)])
+                context.commit(tree, [0, 2][: random.integers(3)])
             case _:
                 count = int(random.integers(1, 14))
                 outputs = int(random.integers(1, count + 1))
@@ -393,8 +393,8 @@ def test_kept_graphs_give_the_same_bits(kernels: None, target_path: Path, seed: 
     options = ModelOptions(context=1024, threads=1)
     with (
         Model(target_path, options) as model,
-        closing(Context(model, options)) as keeping,
-        closing(Context(model, options)) as building,
+        closing(Context.open(model, options)) as keeping,
+        closing(Context.open(model, options)) as building,
     ):
         decided.drop_graphs(building.handle)
         found, expected = walk(keeping, seed), walk(building, seed)
@@ -412,7 +412,7 @@ def test_caches_take_memory_as_they_are_filled(kernels: None, tmp_path: Path) ->
     options = ModelOptions(threads=1, context=4096)  # 96 MiB
     with Model(path, options) as model:
         before = resident()
-        with closing(Context(model, options)) as context:
+        with closing(Context.open(model, options)) as context:
             context.extend(context.filler(16), 1)
             assert resident() < before + 32 * 2**20
 
@@ -421,7 +421,7 @@ def test_caches_take_memory_as_they_are_filled(kernels: None, tmp_path: Path) ->
 def test_graphs_are_freed_with_their_context(kernels: None, target_path: Path) -> None:
     def open_and_close(times: int) -> int:
         for _ in range(times):
-            with closing(Context(model, options)) as context:
+            with closing(Context.open(model, options)) as context:
                 reuses(context, list(range(1, 13)))
         return resident()
 
@@ -439,7 +439,7 @@ def test_repacked_weights_leave_memory(kernels: None, tmp_path: Path) -> None:
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
     path.read_bytes()  # from the disk, into huge pages where the system has them
     options = ModelOptions(threads=1, context=64)
-    with Model(path, options) as model, closing(Context(model, options)) as context:
+    with Model(path, options) as model, closing(Context.open(model, options)) as context:
         context.extend(context.filler(1), 1)  # which reads the small tensors as well
         smaps = Path("/proc/self/smaps").read_text()
     found = re.findall(rf"{path}\n(?:.*\n){{3}}Rss: *(\d+) kB", smaps)

@@ -49,7 +49,7 @@ def test_native_log_goes_to_logging_only(
     target_path: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with caplog.at_level(logging.DEBUG, "localspec.llama"), Model(target_path, OPTIONS) as model:
-        Context(model, OPTIONS).close()
+        Context.open(model, OPTIONS).close()
     assert any("tale-13m" in record.message for record in caplog.records)
     assert {record.name for record in caplog.records} == {"localspec.llama"}
     assert capfd.readouterr() == ("", "")

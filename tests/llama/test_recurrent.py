@@ -15,7 +15,6 @@ from localspec.decoding.interfaces import PassRequest
 from localspec.decoding.tree import TokenTree
 from localspec.llama.context import Context
 from localspec.llama.model import Model
-from localspec.llama.target import LlamaTarget
 from tests.support import ggufs, inside
 from tests.support.patches import record_calls
 
@@ -35,26 +34,26 @@ def contexts(path: Path) -> Iterator[tuple[Context, Context]]:
     options = ModelOptions(context=512)
     with (
         Model(path, options) as model,
-        closing(Context(model, options)) as tested,
-        closing(Context(model, options)) as reference,
+        closing(Context.open(model, options)) as tested,
+        closing(Context.open(model, options)) as reference,
     ):
         yield tested, reference
 
 
 def test_drafts_are_rolled_back(contexts: tuple[Context, Context]) -> None:
     tested, reference = contexts
-    target, rng = LlamaTarget(tested), np.random.default_rng(3)
+    rng = np.random.default_rng(3)
     committed = [int(t) for t in rng.integers(5, 8000, 12)]
     tested.extend(committed[:-1])
     for _ in range(30):
         drafts = [int(t) for t in rng.integers(5, 8000, rng.integers(0, 7))]
         tree = TokenTree.chain(drafts, "test")
-        rows = target.forward(PassRequest(committed, tree)).rows
+        rows = tested.forward(PassRequest(committed, tree)).rows
         reference.clear()
         expected = reference.extend(committed)[-1]
         assert np.abs(rows[0] - expected).max() < NOISE
         accepted = int(rng.integers(0, len(drafts) + 1))
-        target.commit(tree, list(range(accepted)))
+        tested.commit(tree, list(range(accepted)))
         committed += [*drafts[:accepted], int(rng.integers(5, 8000))]
         # Restoring may leave fewer tokens, to be decoded again, but never others.
         assert tested.tokens == committed[: len(tested.tokens)]

@@ -191,6 +191,6 @@ def test_cpu_only_model(draft_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     options = ModelOptions(context=64)
     with Model(draft_path, options, cpu_only=True) as model:
         assert not model.on_device
-        context = Context(model, options)
+        context = Context.open(model, options)
         assert context.extend([1, 2, 3]).shape == (1, model.vocabulary.size)
         context.close()

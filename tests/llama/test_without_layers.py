@@ -30,7 +30,7 @@ def text(model: Model) -> list[int]:
 
 
 def chosen(model: Model, text: list[int]) -> npt.NDArray[np.int64]:
-    with closing(Context(model, OPTIONS)) as context:
+    with closing(Context.open(model, OPTIONS)) as context:
         best: npt.NDArray[np.int64] = context.extend(text, len(text)).argmax(axis=1)
     return best
 

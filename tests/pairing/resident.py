@@ -25,7 +25,7 @@ def main(path: Path, said: dict[str, int | str | bool]) -> None:
     before = psutil.Process().memory_info().rss
     options = ModelOptions(threads=2, gpu_layers=0, **said)  # type: ignore[arg-type]
     with Model(path, options, adapters=options.adapters) as model:
-        context = Context(model, options)
+        context = Context.open(model, options)
         # The whole context, which takes memory as it is filled, with the largest tree at its end.
         tokens = [40 + i % 1000 for i in range(context.capacity)]
         context.extend(tokens[:-MAX_TREE], 1)

@@ -26,7 +26,7 @@ model = module_model("draft_path")
 
 
 def opened(model: Model, context: int) -> Context:
-    return Context(model, ModelOptions(context=context, threads=1))
+    return Context.open(model, ModelOptions(context=context, threads=1))
 
 
 @pytest.fixture

@@ -19,7 +19,6 @@ from localspec.decoding.interfaces import PassRequest
 from localspec.decoding.tree import ROOT, TokenTree
 from localspec.llama.context import Context
 from localspec.llama.model import Model
-from localspec.llama.target import LlamaTarget
 from localspec.loading.second_engine import open_embedder
 from localspec.remote import servers
 from localspec.remote import target as remote_target
@@ -38,7 +37,7 @@ MISSING = ServerUnreachable("The RPC server far:1 does not answer: it is off.")
 
 @pytest.fixture(scope="module")
 def here(target_path: Path) -> Iterator[Context]:
-    with Model(target_path, OPTIONS) as model, closing(Context(model, OPTIONS)) as context:
+    with Model(target_path, OPTIONS) as model, closing(Context.open(model, OPTIONS)) as context:
         yield context
 
 
@@ -77,9 +76,9 @@ def test_passes_equal_local_ones(here: Context, there: RemoteContext) -> None:
 
     same("extend", PROMPT, 3)
     same("branch", [61], tree)
-    same("keep", tree, [0, 2])
+    same("commit", tree, [0, 2])
     same("branch", [62], chain)
-    same("keep", chain, [0])
+    same("commit", chain, [0])
     same("truncate", 12)
     same("extend", list(range(100, 300)))
     same("discard_branches")
@@ -132,20 +131,19 @@ def test_two_contexts_share_a_child(there: RemoteContext, model: RemoteModel) ->
 def test_missing_server(
     there: RemoteContext, model: RemoteModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    target = LlamaTarget(there)
-    rows = target.forward(PassRequest([*PROMPT, 61], TokenTree())).rows[-1].copy()
+    rows = there.forward(PassRequest([*PROMPT, 61], TokenTree())).rows[-1].copy()
     with monkeypatch.context() as patch:
         patch.setattr(servers, "require_answering", fail_with(MISSING))
         patch.setattr(remote_target, "PATIENCE", 0.3)
         child(model).kill()
         with pytest.raises(ServerUnreachable):
-            target.forward(PassRequest([*PROMPT, 61, 62], token_tree(*TREE)))
-        target.rollback(PROMPT)  # as after any answer
+            there.forward(PassRequest([*PROMPT, 61, 62], token_tree(*TREE)))
+        there.rollback(PROMPT)  # as after any answer
         assert there.tokens == []
         patch.setattr(remote_target, "PATIENCE", 3600.0)
         with pytest.raises(ServerUnreachable, match="far:1"):
             there.extend(PROMPT)  # without waiting again
-    again = target.forward(PassRequest([*PROMPT, 61], TokenTree())).rows[-1]
+    again = there.forward(PassRequest([*PROMPT, 61], TokenTree())).rows[-1]
     assert np.allclose(again, rows, atol=0.2)
 
 

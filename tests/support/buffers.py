@@ -19,7 +19,7 @@ def logged_buffers(
 ) -> dict[str, float]:
     """MiB of the buffers in llama.cpp's log: by kind, and by device."""
     with caplog.at_level(logging.DEBUG, "localspec.llama"), Model(path, options) as model:
-        Context(model, options).close()
+        Context.open(model, options).close()
     found: dict[str, float] = defaultdict(float)
     for device, kind, size in _BUFFER.findall(caplog.text):
         for name in (device, kind):

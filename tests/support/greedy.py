@@ -16,7 +16,6 @@ from localspec import Engine, ModelOptions
 from localspec.decoding.interfaces import PassRequest
 from localspec.decoding.tree import ROOT, TokenTree
 from localspec.llama.context import Context
-from localspec.llama.target import LlamaTarget
 from tests.support.asking import COUNT
 
 CLEAR = "Tim was very happy."
@@ -35,7 +34,7 @@ class Reference:
     """Plain decoding of prompts in a separate context, on first use."""
 
     def __init__(self, engine: Engine, prompts: Sequence[str]) -> None:
-        self.context = Context(engine.model, ModelOptions(context=1024))
+        self.context = Context.open(engine.model, ModelOptions(context=1024))
         self.texts = list(prompts)
         tokenize = engine.model.vocabulary.tokenize
         self.prompts = [tokenize(prompt, special=True, add_bos=True) for prompt in prompts]
@@ -92,7 +91,7 @@ def batch_noise(context: Context, prompts: Sequence[Sequence[int]]) -> float:
         single += [context.extend([token])[-1].copy() for token in tokens]
         context.clear()
         context.extend(prompt)
-        target, known = LlamaTarget(context), [*prompt, tokens[0]]
+        known = [*prompt, tokens[0]]
         for start in range(1, len(tokens) - 4, 4):
             tree = TokenTree()
             wrong = tree.add((tokens[start] + 1) % 1000 + 5, ROOT, "test")
@@ -101,10 +100,10 @@ def batch_noise(context: Context, prompts: Sequence[Sequence[int]]) -> float:
             for token in tokens[start : start + 3]:
                 node = tree.add(token, node, "test")
                 path.append(node)
-            rows = target.forward(PassRequest(known, tree)).rows
+            rows = context.forward(PassRequest(known, tree)).rows
             for at, row in enumerate([0, *(n + 1 for n in path)]):
                 shifts.append(_gap_shift(rows[row], single[start + at]))
-            target.commit(tree, path)
+            context.commit(tree, path)
             known += tokens[start : start + 4]
     return max(shifts)
 

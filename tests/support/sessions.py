@@ -59,9 +59,9 @@ def steps(
         make_drafts_cheap(engine)
     slot = inside.slot(engine)
     drafter = compose(drafting, slot.parts, profile or engine.profile, slot.limits, session, rule)
-    slot.target.reuse(session.context)
+    slot.cache.reuse(session.context)
     drafter.begin(session.context)
-    return speculate(session, drafter, rule, slot.target, clock=clock)
+    return speculate(session, drafter, rule, slot.cache, clock=clock)
 
 
 class FixedCosts(CostCurve):

@@ -12,7 +12,7 @@ from localspec.decoding.acceptance import SpeculativeSampling, Verification
 from localspec.decoding.interfaces import PassRequest, PassResult
 from localspec.decoding.sampling import Constraint
 from localspec.decoding.tree import ROOT, TokenTree
-from localspec.llama.target import LlamaTarget
+from localspec.llama.context import Context
 from tests.support import inside
 from tests.support.toys import ForbiddenPairs
 
@@ -22,7 +22,7 @@ def with_rule(patch: pytest.MonkeyPatch, rule: type[SpeculativeSampling]) -> Non
     patch.setattr(rules, "RULES", dict.fromkeys(rules.RULES, rule))
 
 
-class RejectedBranchTarget(LlamaTarget):
+class RejectedBranchTarget(Context):
     """Keeps a rejected sibling's cells, under the token of the accepted one."""
 
     def commit(self, tree: TokenTree, path: Sequence[int]) -> None:
@@ -32,21 +32,20 @@ class RejectedBranchTarget(LlamaTarget):
             return
         wrong = next(node for node in siblings if node != path[0])
         super().commit(tree, [wrong])
-        held = self._context.tokens
-        held[-1] = tree.tokens[path[0]]
+        self.tokens[-1] = tree.tokens[path[0]]
 
 
-class RejectedTailTarget(LlamaTarget):
+class RejectedTailTarget(Context):
     """Keeps rejected tokens of a chain in the cache."""
 
     def commit(self, tree: TokenTree, path: Sequence[int]) -> None:
         if tree.tokens and tree.is_chain():
-            self._context.tokens += [tree.tokens[node] for node in path]
+            self.tokens += [tree.tokens[node] for node in path]
         else:
             super().commit(tree, path)
 
 
-class RoundingTarget(LlamaTarget):
+class RoundingTarget(Context):
     """Changes the rows of passes over several tokens."""
 
     def change(self, rows: np.ndarray) -> None:
@@ -81,8 +80,8 @@ class BitFlipTarget(RoundingTarget):
         rows[range(len(rows)), worst] = np.nextafter(rows.min(axis=1), np.float32(0.0))
 
 
-def with_target(patch: pytest.MonkeyPatch, engine: Engine, kind: type[LlamaTarget]) -> None:
-    patch.setattr(inside.slot(engine), "target", kind(inside.contexts(engine)[0]))
+def with_target(patch: pytest.MonkeyPatch, engine: Engine, kind: type[Context]) -> None:
+    patch.setattr(inside.slot(engine).cache, "__class__", kind)
 
 
 def without_grammar_on_drafts(patch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from localspec import Drafting, Engine, ModelOptions, SamplingParams
 from localspec.drafters.draft_model import DraftModel
 from localspec.drafters.named import Cascade
 from localspec.drafters.registry import REGISTRY, Parts, Registration
-from localspec.llama.target import shared_prefix
+from localspec.llama.sequences import shared_prefix
 from localspec.scheduling.shared_slots import SharedSlots
 from tests.support.ggufs import tiny_hybrid
 from tools.endure.outcome import Outcome
