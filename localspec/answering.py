@@ -30,8 +30,7 @@ from localspec.policy.policy import Policy
 from localspec.policy.profile import PairProfile
 from localspec.prompting.detokenizer import Detokenizer
 from localspec.prompting.prompt import Prompt, PromptBuilder
-from localspec.scheduling.scheduler import Slot, Slots
-from localspec.scheduling.shared_slots import SharedSlots
+from localspec.scheduling.slots import Slot, Slots
 from localspec.scheduling.task import Preempted, Task, Wait
 
 _FULL = (
@@ -106,7 +105,7 @@ class AnswerGenerator:
     """Generates answers as tasks of a scheduler, in slots."""
 
     profile: PairProfile
-    slots: Slots | SharedSlots
+    slots: Slots
     _threads: Threads
     _calibration: Calibration
 

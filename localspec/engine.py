@@ -33,8 +33,7 @@ from localspec.prompting.prompt import Prompt, PromptBuilder
 from localspec.prompting.template import Message
 from localspec.retrieval import learner
 from localspec.retrieval.datastore import Datastore
-from localspec.scheduling.scheduler import Slot, Slots
-from localspec.scheduling.shared_slots import SharedSlots
+from localspec.scheduling.slots import Slot, Slots
 from localspec.scheduling.task import CLOSED, Task
 from localspec.sessions.sessions import OpenedSession, Sessions
 from localspec.stream import Completion, Stream, Unique
@@ -69,7 +68,7 @@ class Engine(Unique, AbstractContextManager["Engine"], AnswerGenerator):
 
     def __init__(
         self,
-        slots: Slots | SharedSlots,
+        slots: Slots,
         *,
         store: ProfileStore,
         threads: Threads,

@@ -115,7 +115,7 @@ class DraftModel(ModelSource):
         """Drop the whole text, between two drafts."""
         self.drop_drafted()
         self._left_out = 0
-        self.cache.truncate(0)
+        self.cache.clear()
 
     def to_read(self, context: Sequence[int]) -> Sequence[int]:
         """The part of a text that it reads. Call it before reading, as it may leave out more."""

@@ -14,7 +14,6 @@ from localspec.drafters.draft_model import DraftModel
 from localspec.drafters.heterogeneous import HeterogeneousDraftModel
 from localspec.drafters.mapped_cache import MappedCache
 from localspec.drafters.options import Drafting
-from localspec.drafters.registry import Parts
 from localspec.drafters.trained_head import TrainedHead
 from localspec.drafters.vocabulary_map import VocabularyMap, match
 from localspec.engine import Engine
@@ -35,7 +34,6 @@ from localspec.keywords import LoadKeywords, with_keywords
 from localspec.llama import library
 from localspec.llama.context import Context
 from localspec.llama.model import Model
-from localspec.llama.native_context import SharedContext
 from localspec.llama.options import ModelOptions
 from localspec.llama.projector import Projector
 from localspec.llama.threads import thread_choice
@@ -45,8 +43,7 @@ from localspec.loading.draft import ChosenDraft, Reference, draft_for
 from localspec.loading.heads import open_head, open_mtp
 from localspec.paths import expanded
 from localspec.policy.store import ProfileStore
-from localspec.scheduling.scheduler import Slots
-from localspec.scheduling.shared_slots import SharedSlots
+from localspec.scheduling.slots import Slots
 from localspec.typed import typed
 
 OWN = ("model", "draft", "options", "drafting", "wait", "progress", "offline")
@@ -272,9 +269,7 @@ def _open_draft_model(
     return _Drafts(cache, vocabulary_map)
 
 
-def _slots(target: Cache, drafts: _Drafts, options: ModelOptions) -> Slots | SharedSlots:
-    """Build the slots: caches and sources for one answer, or for several."""
-    draft = drafts.cache
+def _slots(target: Cache, drafts: _Drafts, options: ModelOptions) -> Slots:
     heads: Sequence[TrainedHead | None] = drafts.heads or [None] * options.parallel
     size = target.model.vocabulary.size
 
@@ -284,15 +279,10 @@ def _slots(target: Cache, drafts: _Drafts, options: ModelOptions) -> Slots | Sha
         mapped = MappedCache(cache, drafts.vocabulary_map)
         return HeterogeneousDraftModel(mapped, size, way=options.cross_vocabulary)
 
-    if isinstance(target, SharedContext):
-        assert draft is None or isinstance(draft, SharedContext)
-        # Larger passes are faster on a GPU only, where a new answer does not wait long for them.
-        small = options.gpu_layers == 0 or not library.accelerated()
-        chunk, piece = options.parallel_chunk, _ALONE * options.parallel_chunk if small else None
-        return SharedSlots(target, draft, model, heads, chunk=chunk, piece=piece)
-    assert not isinstance(draft, SharedContext)
-    drafting = None if draft is None else model(draft)
-    return Slots(target, Parts(drafting, head=heads[0]))
+    # Larger passes are faster on a GPU only, where a new answer does not wait long for them.
+    small = options.gpu_layers == 0 or not library.accelerated()
+    chunk, piece = options.parallel_chunk, _ALONE * options.parallel_chunk if small else None
+    return Slots(target, drafts.cache, model, heads, chunk=chunk, piece=piece)
 
 
 def _shares(progress: Report, files: Sequence[Path]) -> list[Report]:

@@ -5,7 +5,6 @@ from dataclasses import replace
 
 from localspec.cgroups import available_memory
 from localspec.drafters.options import Drafting
-from localspec.drafters.registry import Parts
 from localspec.engine import Engine
 from localspec.errors import LocalspecError, NativeError
 from localspec.gguf.reader import read_gguf
@@ -20,7 +19,7 @@ from localspec.loading.caches import cost_identity, open_context
 from localspec.loading.load import load
 from localspec.pairing.memory import MemoryNeed, place
 from localspec.policy.store import ProfileStore
-from localspec.scheduling.scheduler import Slots
+from localspec.scheduling.slots import Slots
 from localspec.text import gigabytes
 
 _IMPLAUSIBLE = 6.0
@@ -47,7 +46,7 @@ def load_second_engine(engine: Engine, options: ModelOptions) -> Engine:
     with ExitStack() as opened:
         context = opened.enter_context(closing(open_context(engine.model, options)))
         beside = Engine(
-            Slots(context, Parts()),
+            Slots(context),
             store=ProfileStore(cost_identity([context.model], options)),
             threads=thread_choice(options, engine.model),
             drafting=Drafting(drafter="none"),

@@ -1,5 +1,4 @@
-"""The scheduler: all tasks of an engine run in one thread, which also runs their passes. Each has
-a slot: the caches and sources with which an answer is generated.
+"""The scheduler: all tasks of an engine run in one thread, which also runs their passes.
 
 A task is straight-line code in a greenlet. Where it waits (for a shared pass, for room, for its
 reader) the thread runs the next one. So no locks are needed, and a task that fails or is cancelled
@@ -13,21 +12,14 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from time import perf_counter
 
 import greenlet
 
-from localspec.decoding.interfaces import Limits
-from localspec.drafters.registry import Parts
 from localspec.errors import Cancelled, EngineBusy, UsageError
 from localspec.llama import compute_thread
-from localspec.llama.context import Context
-from localspec.policy.cost_curve import CostCurve
-from localspec.policy.profile import PairProfile
 from localspec.scheduling.task import AHEAD, CLOSED, NOT_HERE, Task, Wait
-from localspec.sessions.sessions import Sessions
 from localspec.text import counted
 
 _all = weakref.WeakSet["Scheduler"]()
@@ -44,64 +36,10 @@ def _end_tasks() -> None:
     compute_thread.settle(2.0)
 
 
-class Slot:
-    """Room for one task: the target with its cache, and the parts of its drafters. `limits`: of its
-    token trees; `task`: the current one, where there are several slots."""
-
-    sessions: Sessions | None = None
-    task: Task | None = None
-
-    def __init__(self, cache: Context, parts: Parts) -> None:
-        self.cache, self.parts = cache, parts
-        self.limits = Limits(cache.capacity, cache.max_draft, cache.max_leaves)
-
-    @property
-    def costs(self) -> CostCurve | None:
-        """Cost curve of its task in shared passes; None for that of the target."""
-        return None
-
-    @property
-    def alone(self) -> bool:
-        """Whether no other task requests passes."""
-        return True
-
-    def known(self, prompt: Sequence[int]) -> int:
-        """The number of tokens of a prompt that are cached."""
-        return self.cache.cached_length(prompt)
-
-    def recall(self, prompt: Sequence[int]) -> list[str]:
-        """Restore a prefix of a prompt from disk; returns notices."""
-        return [] if self.sessions is None else self.sessions.recall(self.cache.seen(prompt))
-
-    def keep(self) -> list[str]:
-        """Store its text, if conversations are stored, before its caches are cleared; returns
-        notices."""
-        return [] if self.sessions is None else self.sessions.keep()
-
-    def load_prefix(self, prompt: Sequence[int], *, reuse: bool = True) -> int:
-        """Keep the cached prefix of a prompt, and drop the rest; returns its length."""
-        if not reuse:
-            self.empty()
-        return self.cache.reuse(prompt)
-
-    def measuring(self) -> AbstractContextManager[None]:
-        """Context manager in which passes are timed; ends early if the cache is full."""
-        return nullcontext()
-
-    def empty(self) -> None:
-        self.cache.clear()
-        if self.parts.model is not None:
-            self.parts.model.cache.truncate(0)
-        if self.parts.head is not None:
-            self.parts.head.forget()
-
-
 class Scheduler:
-    """Runs tasks, as many at once as there are slots, which are `all`. `tasks`, `waiting`: those
-    with a slot, and those without one, the oldest first; `ahead`: items that new tasks may produce
-    before they are read."""
-
-    all: Sequence[Slot]
+    """Runs tasks, as many at once as there are slots. `tasks`, `waiting`: those with a slot, and
+    those without one, the oldest first; `ahead`: items that new tasks may produce before they are
+    read."""
 
     def __init__(self, slots: int) -> None:
         self._slots = slots
@@ -114,12 +52,6 @@ class Scheduler:
         # Held around changes and uses of `tasks`, or the wrong task might be interrupted.
         self._changing = threading.RLock()
         _all.add(self)
-
-    @property
-    def contexts(self) -> list[Context]:
-        """The first slot's cache of the target, then all of draft models or heads."""
-        drafts = [slot.parts.native_cache for slot in self.all]
-        return [self.all[0].cache, *(cache for cache in drafts if cache is not None)]
 
     # From any thread.
 
@@ -328,37 +260,3 @@ class Scheduler:
                 self.tasks.remove(task)
             self.release(task)
             task.end(error)
-
-
-class Slots(Scheduler):
-    """A single slot, whose caches keep their text for the next task."""
-
-    def __init__(self, cache: Context, parts: Parts) -> None:
-        super().__init__(1)
-        self.all = [Slot(cache, parts)]
-
-    def attach_sessions(self, sessions: Sessions, profile: PairProfile) -> None:
-        """Set where texts are stored, and the profile of pass costs."""
-        self.all[0].sessions = sessions
-
-    def clear(self) -> int:
-        """Empty the caches; returns how many tokens the target's held."""
-        (slot,) = self.all
-        held = len(slot.cache.tokens)
-        if slot.sessions is not None:
-            slot.sessions.leave()
-        slot.empty()
-        return held
-
-    def free(self) -> None:
-        for context in reversed(self.contexts):  # a head's depends on the target's
-            context.close()
-
-    def take(self, task: Task) -> None:
-        task.slot = self.all[0]
-        for context in self.contexts:
-            context.resume()
-
-    def interrupt(self, task: Task) -> None:
-        for context in self.contexts:
-            context.cancel()

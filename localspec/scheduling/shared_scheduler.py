@@ -21,7 +21,8 @@ CHUNK = 64  # default prompt tokens per pass while decode steps wait
 
 class SharedScheduler(Scheduler):
     """Combines the requests of all tasks into few passes. Prompts and steps alternate. `caches`: by
-    `Wait.DRAFT` and `Wait.TARGET`; `chunk`: most tokens per pass of one prompt while other tasks
+    `Wait.DRAFT` and `Wait.TARGET`; none for a single task, whose passes are its own. `chunk`: most
+    tokens per pass of one prompt while other tasks
     run, of all while steps wait; `piece`: most tokens of prompts in a pass without steps, None for
     all that fit."""
 
@@ -32,10 +33,10 @@ class SharedScheduler(Scheduler):
         chunk: int = CHUNK,
         piece: int | None = None,
     ) -> None:
-        target = caches[Wait.TARGET]
-        super().__init__(target.answers)
-        self._caches, self._cells = caches, target.cells
-        self._longest = target.batch  # pass of the target
+        target = caches.get(Wait.TARGET)
+        super().__init__(target.answers if target else 1)
+        self._caches, self._cells = caches, target.cells if target else 0
+        self._longest = target.batch if target else 0  # pass of the target
         self._chunk, self._piece = chunk, min(self._longest, piece or self._longest)
         self._read_draft = False  # whether the draft model read a prompt in the latest pass
         self._read: set[Wait] = set()  # models whose latest pass read prompts

@@ -10,8 +10,8 @@ from localspec import Engine
 from localspec.decoding.sampling import Rows
 from localspec.llama.context import Context
 from localspec.llama.threads import Threads
-from localspec.scheduling.scheduler import Scheduler, Slot
-from localspec.scheduling.shared_slots import SharedSlots
+from localspec.scheduling.scheduler import Scheduler
+from localspec.scheduling.slots import Slot, Slots
 from localspec.sessions.sessions import Sessions
 
 
@@ -32,8 +32,7 @@ def sessions(engine: Engine) -> Sessions:
     return engine._sessions
 
 
-def slots(engine: Engine) -> SharedSlots:
-    assert isinstance(engine.slots, SharedSlots)
+def slots(engine: Engine) -> Slots:
     return engine.slots
 
 

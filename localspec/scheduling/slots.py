@@ -1,4 +1,4 @@
-"""Slots that share caches, for several answers at once, and the texts that are kept for reuse."""
+"""Slots, the caches and sources with which answers are generated; texts that are kept for reuse."""
 
 from __future__ import annotations
 
@@ -7,18 +7,17 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
-from localspec.decoding.interfaces import PassRequest, PassResult
+from localspec.decoding.interfaces import Limits, PassRequest, PassResult
 from localspec.drafters.draft_model import DraftModel
 from localspec.drafters.registry import Parts
-from localspec.drafters.trained_head import FedHead, TrainedHead
-from localspec.llama.context import Context, Passes
+from localspec.drafters.trained_head import TrainedHead
+from localspec.llama.context import Context
 from localspec.llama.native_context import CacheFull, SharedContext
 from localspec.llama.sequences import shared_prefix
 from localspec.policy.cost_curve import CostCurve
 from localspec.policy.profile import PairProfile
-from localspec.scheduling.scheduler import Slot
 from localspec.scheduling.shared_costs import SharedCosts, SharedCurve
-from localspec.scheduling.shared_scheduler import SharedScheduler
+from localspec.scheduling.shared_scheduler import CHUNK, SharedScheduler
 from localspec.scheduling.task import Preempted, Task, Wait
 from localspec.sessions.conversations import Conversations
 from localspec.sessions.sessions import Sessions
@@ -26,8 +25,8 @@ from localspec.sessions.sessions import Sessions
 ROOM = 16  # tokens of an answer that must fit when it begins or resumes
 
 
-class _TargetCache(Context):
-    """The target's cache of one of several answers. `wait_for_room`: see `SharedSlot`."""
+class _SharedCache(Context):
+    """The cache of one of several answers. `wait_for_room`: see `Slot`."""
 
     wait_for_room: Callable[[int], None]
 
@@ -40,45 +39,42 @@ class _TargetCache(Context):
             return self.forward(request)
 
 
-class SharedSlot(Slot):
-    """A slot over a part of shared caches, which is empty while it has no task. `text`: tokens of
-    the last answer; `keeps`: whether its text goes into the prefix cache. Held cells slow down
-    every pass, so an answer that reuses nothing leaves nothing either."""
+class Slot:
+    """Room for one task: the target's cache, and the parts of its drafters; of caches that slots
+    share, a part, which is empty while there is no task. `limits`: of its token trees; `sessions`:
+    of a single slot, whose caches keep their text for the next task.
+
+    `text`: tokens of the last answer; `keeps`: whether its text goes into the prefix cache. Held
+    cells slow down every pass, so an answer that reuses nothing leaves nothing either."""
+
+    task: Task | None = None
+    sessions: Sessions | None = None
+    text: Sequence[int] = ()
+    keeps = True
 
     def __init__(
-        self,
-        number: int,
-        slots: SharedSlots,
-        target: SharedContext,
-        draft: SharedContext | None,
-        make_model: Callable[[Context], DraftModel],
-        head: TrainedHead | None,
+        self, slots: Slots, cache: Context, parts: Parts, draft_cache: Context | None
     ) -> None:
-        def passes(wait: Wait) -> Passes:
-            return lambda part: slots.decode(self._task, wait, part)
+        self._slots, self.cache, self.parts = slots, cache, parts
+        self.draft_cache = draft_cache
+        self.limits = Limits(cache.capacity, cache.max_draft, cache.max_leaves)
 
-        def chunk() -> int:
-            return slots.chunk(self._task)
-
-        self._slots, self.draft_cache, model = slots, None, None
-        if draft is not None:
-            own = draft.answer_sequences(number)
-            self.draft_cache = Context(draft, own, passes(Wait.DRAFT), chunk)
-            model = make_model(self.draft_cache)
-        cache = _TargetCache(target, target.answer_sequences(number), passes(Wait.TARGET), chunk)
-        cache.wait_for_room = self.wait_for_room
-        super().__init__(cache, Parts(model, head=head))
-        self.text: Sequence[int] = ()
-        self.keeps = True
+    @property
+    def running(self) -> Task:
+        assert self.task is not None, "it has a task"
+        return self.task
 
     @property
     def costs(self) -> CostCurve | None:
+        """Cost curve of its task in shared passes; None for that of the target."""
         slots = self._slots
-        return SharedCurve(slots.costs, self._task, slots.others, slots.bid)
+        several = len(slots.all) > 1
+        return SharedCurve(slots.costs, self.running, slots.others, slots.bid) if several else None
 
     @property
     def alone(self) -> bool:
-        return not self._slots.others(self._task)
+        """Whether no other task requests passes."""
+        return not self._slots.others(self.running)
 
     @property
     def shareable_draft(self) -> Context | None:
@@ -94,32 +90,47 @@ class SharedSlot(Slot):
         return max(min(1, held), held - self.cache.common)
 
     def known(self, prompt: Sequence[int]) -> int:
-        return self._slots.kept.known(prompt)
+        """The number of tokens of a prompt that are cached."""
+        return max(self.cache.cached_length(prompt), self._slots.kept.known(prompt))
 
     def recall(self, prompt: Sequence[int]) -> list[str]:
-        room = min(self.cache.capacity, self._slots.room(self._task))
+        """Restore a prefix of a prompt from disk; returns notices."""
+        if self.sessions is not None:
+            return self.sessions.recall(self.cache.seen(prompt))
+        room = min(self.cache.capacity, self._slots.room(self.running))
         return self._slots.kept.recall(prompt, room, drafted=self.shareable_draft is not None)
 
+    def keep(self) -> list[str]:
+        """Store its text, if conversations are stored, before its caches are cleared; returns
+        notices."""
+        return [] if self.sessions is None else self.sessions.keep()
+
     def load_prefix(self, prompt: Sequence[int], *, reuse: bool = True) -> int:
-        """Wait for room for a prompt, then share its cached prefix."""
+        """Wait for room for a prompt, then keep or share its cached prefix, and drop the rest;
+        returns its length."""
         self.keeps = reuse
+        if not reuse:
+            self.empty()
         known = self.known(prompt) if reuse else 0
         self.wait_for_room(min(len(prompt) + ROOM, self.cache.capacity) - known)
         if not reuse:
             return 0
-        return self._slots.kept.begin(prompt, self.cache, self.shareable_draft)
+        own = self.cache.reuse(prompt)
+        return own or self._slots.kept.begin(prompt, self.cache, self.shareable_draft)
 
     @contextmanager
     def measuring(self) -> Iterator[None]:
+        """Context manager in which passes are timed; ends early if the cache is full."""
         # Skipped if paused answers hold the room; a later answer will measure.
         with self._slots.direct(), suppress(CacheFull, Preempted):
             yield
 
     def empty(self) -> None:
         self.preempt()
-        if self.draft_cache is not None and self.parts.model is not None:
-            self.draft_cache.clear()
+        if self.parts.model is not None:
             self.parts.model.forget()
+        if self.parts.head is not None:
+            self.parts.head.forget()
 
     def preempt(self) -> None:
         """Free the target's cells; the task has to prefill its text again."""
@@ -127,12 +138,7 @@ class SharedSlot(Slot):
 
     def wait_for_room(self, tokens: int) -> None:
         """Wait until this many tokens fit alongside those of the other tasks."""
-        self._slots.wait_for_room(self._task, tokens)
-
-    @property
-    def _task(self) -> Task:
-        assert self.task is not None, "it runs"
-        return self.task
+        self._slots.wait_for_room(self.running, tokens)
 
 
 @dataclass(slots=True, eq=False)
@@ -152,15 +158,17 @@ class PrefixCache:
     from, and with answers that have a common prefix. `stored`: where dropped texts are kept and
     restored from, or None."""
 
-    def __init__(self, target: SharedContext, draft: SharedContext | None) -> None:
+    def __init__(self, target: SharedContext | None, draft: SharedContext | None) -> None:
         def of(shared: SharedContext, number: int) -> Context:
             return Context(shared, shared.kept_sequences(number), make_room=self.drop_oldest)
 
         self._texts: list[_Text] = []
-        self._free = [
-            _Text(of(target, number), None if draft is None else of(draft, number))
-            for number in range(target.kept)
-        ]
+        self._free: list[_Text] = []
+        if target is not None:
+            self._free = [
+                _Text(of(target, number), None if draft is None else of(draft, number))
+                for number in range(target.kept)
+            ]
         self.stored: Conversations[Any] | None = None
 
     def keep(self, cache: Context, draft: Context | None) -> None:
@@ -268,63 +276,105 @@ class PrefixCache:
         self._free.append(text)
 
 
-class SharedSlots(SharedScheduler):
-    """The slots of a pair for several answers, and the prefix cache. `make_model`: creates the
-    draft model over a part of the draft's cache; `heads`: for each slot, a trained head with its
-    cache, or None; `chunk`, `piece`: as for `SharedScheduler`."""
+class Slots(SharedScheduler):
+    """The slots of a pair, which are `all`: one over caches of its own, or several over shared
+    ones, with a prefix cache.
 
-    all: Sequence[SharedSlot]
+    `make_model`: creates the draft model over a slot's draft cache; `heads`: for each slot, a
+    trained head with its cache, or None; `chunk`, `piece`: as for `SharedScheduler`."""
 
     def __init__(
         self,
-        target: SharedContext,
-        draft: SharedContext | None,
-        make_model: Callable[[Context], DraftModel],
-        heads: Sequence[TrainedHead | None],
+        target: Context | SharedContext,
+        draft: Context | SharedContext | None = None,
+        make_model: Callable[[Context], DraftModel] | None = None,
+        heads: Sequence[TrainedHead | None] = (None,),
         *,
-        chunk: int,
+        chunk: int = CHUNK,
         piece: int | None = None,
     ) -> None:
-        self.kept = PrefixCache(target, draft)
-        caches: dict[Wait, SharedContext] = {Wait.TARGET: target}
-        if draft is not None:
-            caches[Wait.DRAFT] = draft
-        super().__init__(caches, chunk=chunk, piece=piece)
-        self.shared = list(caches.values())
-        self.all = [
-            SharedSlot(number, self, target, draft, make_model, head)
-            for number, head in enumerate(heads)
-        ]
-        self._heads = [head.cache for head in heads if isinstance(head, FedHead)]
+        both = {Wait.TARGET: target, Wait.DRAFT: draft}
+        shared = {wait: cache for wait, cache in both.items() if isinstance(cache, SharedContext)}
+        super().__init__(shared, chunk=chunk, piece=piece)
+        self.kept = PrefixCache(shared.get(Wait.TARGET), shared.get(Wait.DRAFT))
+        self.shared = list(shared.values())
+        self.all: list[Slot] = []
+        for number, head in enumerate(heads):
+            cache = self._part_of(target, Wait.TARGET, number)
+            drafts = None if draft is None else self._part_of(draft, Wait.DRAFT, number)
+            model = make_model(drafts) if make_model is not None and drafts is not None else None
+            self.all.append(Slot(self, cache, Parts(model, head=head), drafts))
+
+    def _part_of(self, cache: Context | SharedContext, wait: Wait, number: int) -> Context:
+        """What a slot has of a cache: all, or a part if it is shared."""
+        if isinstance(cache, Context):
+            return cache
+        part = _SharedCache(
+            cache,
+            cache.answer_sequences(number),
+            lambda part: self.decode(self.all[number].running, wait, part),
+            lambda: self.chunk(self.all[number].running),
+        )
+        part.wait_for_room = lambda tokens: self.all[number].wait_for_room(tokens)
+        return part
+
+    @property
+    def contexts(self) -> list[Context]:
+        """The first slot's cache of the target, then all of draft models or heads."""
+        drafts = [slot.parts.native_cache for slot in self.all]
+        return [self.all[0].cache, *(cache for cache in drafts if cache is not None)]
 
     def attach_sessions(self, sessions: Sessions, profile: PairProfile) -> None:
-        if sessions.kept is not None:
+        """Set where texts are stored, and the profile of pass costs."""
+        if len(self.all) == 1:
+            self.all[0].sessions = sessions
+        elif sessions.kept is not None:
             sessions.kept.apart = True
             self.kept.stored = sessions.kept
         self.costs = SharedCosts(profile, self.contexts[0].watch)
 
     def clear(self) -> int:
-        return self.kept.clear()
+        """Empty the caches; returns how many tokens the target's held."""
+        sessions = self.all[0].sessions
+        if sessions is None:
+            return self.kept.clear()
+        sessions.leave()
+        held = len(self.all[0].cache.tokens)
+        self.all[0].empty()
+        return held
 
     def free(self) -> None:
         self.kept.close()
-        for cache in [*self._heads, *self.shared]:
-            cache.close()
+        for context in reversed(self.contexts):  # a head's depends on the target's
+            context.close()
 
     def make_room(self) -> bool:
         return self.kept.drop_oldest()
+
+    def interrupt(self, task: Task) -> None:
+        if len(self.all) > 1:
+            super().interrupt(task)
+        else:
+            for context in self.contexts:
+                context.cancel()
 
     def take(self, task: Task) -> None:
         """Give a task the free slot whose last text shares the longest prefix with its prompt."""
         free = [slot for slot in self.all if slot.task is None]
         slot = max(free, key=lambda slot: shared_prefix(slot.text, task.tokens))
         slot.task, task.slot, slot.keeps = task, slot, True
+        for context in self.contexts:
+            context.resume()
 
     def release(self, task: Task) -> None:
-        """Put the text of an ended task into the prefix cache, and free its slot."""
-        slot: SharedSlot = task.slot
-        slot.text = [*slot.cache.tokens]
-        if slot.keeps:
-            self.kept.keep(slot.cache, slot.shareable_draft)
-        slot.empty()
+        """Free the slot of an ended task; its text goes into the prefix cache if there are
+        several."""
+        slot: Slot = task.slot
+        if len(self.all) > 1:
+            slot.text = [*slot.cache.tokens]
+            if slot.keeps:
+                self.kept.keep(slot.cache, slot.shareable_draft)
+            slot.preempt()
+            if slot.parts.model is not None:
+                slot.parts.model.forget()
         slot.task = task.slot = None
