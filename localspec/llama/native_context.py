@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from time import perf_counter
-from typing import Any, TypeAlias
+from typing import Any
 
 import llama_cpp
 import numpy as np
@@ -57,7 +57,7 @@ def kv_types(options: ModelOptions, model: Model) -> tuple[str, str]:
 
 
 @lru_cache(maxsize=256)  # making a view takes 1.7 µs
-def _rows_at(address: int, outputs: int, size: int) -> Rows:
+def _rows_at(address: Any, outputs: int, size: int) -> Rows:
     if not outputs:
         return np.empty((0, size), np.float32)
     numbers: Any = (ctypes.c_float * (outputs * size)).from_address(address)
@@ -78,6 +78,8 @@ class NativeContext:
     Attributes:
         chosen: tokens for which passes compute logits, None for all.
         cells: tokens of all sequences, a multiple of 256; `batch`: most tokens of a pass.
+        seconds: of the latest pass, until its logits are there.
+        watch: called after each pass with its tokens and seconds.
         snapshots: number of tokens by which a recurrent memory can be truncated.
     """
 
@@ -96,6 +98,8 @@ class NativeContext:
         self.model, self._size = model, model.vocabulary.size
         self._flag = ctypes.create_string_buffer(2) if flag is None else flag
         self.chosen: ChosenOutputs | None = None
+        self.seconds = 0.0
+        self.watch: Callable[[int, float], object] | None = None
         params = llama_cpp.llama_context_default_params()
         params.n_ctx = options.context_for(model.trained_context)
         params.n_batch = params.n_ubatch = batch or options.batch
@@ -182,22 +186,27 @@ class NativeContext:
         if self.memory:
             llama_cpp.llama_memory_clear(self.memory, False)
 
-    def run(self, batch: Any) -> int:
-        """Run a pass over a llama_batch; returns the address of its logits, for `logits`. On
-        CacheFull the cache is unchanged; on Cancelled and NativeError it may have new tokens."""
+    def run(self, batch: Any, outputs: int = 0) -> Rows:
+        """Run a pass over a llama_batch; returns logits, float32 [outputs, vocabulary], a view that
+        the next pass overwrites. On CacheFull the cache is unchanged; on Cancelled and NativeError
+        it may have new tokens."""
+        started = perf_counter()
         if compute_thread.is_current():
             status = self._pass(batch)
         else:
             status = compute_thread.call(self._pass, batch)
-        if status == 0:
-            address: int = _logits_address(self.handle)
-            return address
+        address = None if status else _logits_address(self.handle)
+        self.seconds = perf_counter() - started
         if status == _FULL:
             raise CacheFull(
                 f"The KV cache of {self.cells} tokens is full. Ask for a longer context "
                 "with --ctx, or shorter answers with --max-tokens."
             )
-        raise failure(status, batch.n_tokens)
+        if status:
+            raise failure(status, batch.n_tokens)
+        if self.watch is not None:
+            self.watch(batch.n_tokens, self.seconds)
+        return _rows_at(address, outputs, self._size)
 
     def _pass(self, batch: Any) -> int:
         status: int
@@ -207,10 +216,6 @@ class NativeContext:
             with kernels.choosing(self.chosen.tiles, self._size):
                 status = llama_cpp.llama_decode(self.handle, batch)
         return status
-
-    def logits(self, address: int, outputs: int) -> Rows:
-        """float32 [outputs, vocabulary], a view that the next pass overwrites."""
-        return _rows_at(address, outputs, self._size)
 
 
 class SharedContext(NativeContext):
@@ -263,8 +268,7 @@ class SharedContext(NativeContext):
     def decode(self, parts: Sequence[PassPart]) -> list[Rows]:
         """Run a pass over at most `batch` tokens and `rows` outputs. For each part float32
         [outputs, vocabulary], views that the next pass overwrites. Raises as `run`."""
-        address = self.run(self.filled.fill(parts))
-        rows = self.logits(address, sum(part.outputs for part in parts))
+        rows = self.run(self.filled.fill(parts), sum(part.outputs for part in parts))
         results, token, row = [], 0, 0
         for part in parts:
             if part.inputs is not None:
@@ -289,10 +293,6 @@ def failure(status: int, tokens: int) -> Cancelled | NativeError:
     )
 
 
-PassWatch: TypeAlias = Callable[[int, float], object]
-"""Called after each pass with its tokens and seconds."""
-
-
 class NativeCache(ABC):
     """A cache of one text, and its passes. `native_seconds`: total time of native passes."""
 
@@ -303,7 +303,6 @@ class NativeCache(ABC):
         self.model = model
         self.tokens: list[int] = []
         self.native_seconds = 0.0
-        self.watch: PassWatch | None = None
 
     @property
     def handle(self) -> Any:
@@ -327,18 +326,14 @@ class NativeCache(ABC):
 
     def _decode(self, batch: Any, outputs: int) -> Rows:
         """Run a llama_batch and wait for its logits; if it raises, the cache is unchanged."""
-        started = perf_counter()
         try:
-            address = self._native.run(batch)
+            rows = self._native.run(batch, outputs)
         except (Cancelled, NativeError):
-            self.native_seconds += perf_counter() - started
+            self.native_seconds += self._native.seconds
             self._drop_failed()
             raise
-        seconds = perf_counter() - started
-        self.native_seconds += seconds
-        if self.watch is not None:
-            self.watch(int(batch.n_tokens), seconds)
-        return self._native.logits(address, outputs)
+        self.native_seconds += self._native.seconds
+        return rows
 
     @abstractmethod
     def _drop_failed(self) -> None:

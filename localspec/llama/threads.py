@@ -91,7 +91,7 @@ class Threads:
         model are as fast on fewer threads."""
         if len(self.counts) > 1:
             self._passes = [target, *draft] if self._draft else [target]
-            target.watch = self.record_pass
+            target.shared.watch = self.record_pass
             target.chunk = target.chunk or self.chunk
 
     @contextmanager

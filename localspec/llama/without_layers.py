@@ -44,8 +44,8 @@ class WithoutLayers:
         self._native.clear()
         self._left_out, self._outputs = frozenset(left_out), []
         count = len(tokens)
-        address = self._native.run(self._batch.fill([chain(tokens, count)]))
-        found: npt.NDArray[np.int64] = self._native.logits(address, count).argmax(axis=1)
+        rows = self._native.run(self._batch.fill([chain(tokens, count)]), count)
+        found: npt.NDArray[np.int64] = rows.argmax(axis=1)
         return found
 
     def influences(self, tokens: Sequence[int]) -> dict[int, float]:

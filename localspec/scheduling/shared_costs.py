@@ -16,7 +16,6 @@ from collections.abc import Callable, Sequence
 from heapq import merge
 from itertools import islice
 
-from localspec.llama.native_context import PassWatch
 from localspec.policy.baseline import Baseline
 from localspec.policy.cost_curve import CostCurve
 from localspec.policy.profile import PairProfile
@@ -27,11 +26,11 @@ MOST = 64  # rows of a pass that are considered
 
 
 class SharedCosts:
-    """Divides the seconds of passes among answers, and learns the costs of passes. `watch`: of the
-    target's passes; `baselines`: of passes without drafts, by the number of answers."""
+    """Divides the seconds of passes among answers, and learns the costs of passes.
+    `baselines`: of passes without drafts, by the number of answers."""
 
-    def __init__(self, profile: PairProfile, watch: PassWatch | None = None) -> None:
-        self.profile, self._watch = profile, watch
+    def __init__(self, profile: PairProfile) -> None:
+        self.profile = profile
         self.baselines: dict[int, Baseline] = {}
         self._unconfirmed = 0
 
@@ -70,14 +69,10 @@ class SharedCosts:
             task.granted = count, each
 
     def passed(self, wait: Wait, tasks: Sequence[Task], seconds: float) -> None:
-        tokens, context = sum(task.size for task in tasks), _context(tasks)
         target = self.profile.target
-        if wait is not Wait.TARGET:
+        if wait is not Wait.TARGET or not target or any(task.long for task in tasks):
             return
-        if self._watch is not None:
-            self._watch(tokens, seconds)
-        if not target or any(task.long for task in tasks):
-            return
+        tokens, context = sum(task.size for task in tasks), _context(tasks)
         if len(tasks) == 1:
             # The drafter of a single answer learns on its own, as it knows the kind of pass.
             if not tasks[0].alone:

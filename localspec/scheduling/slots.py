@@ -331,7 +331,7 @@ class Slots(SharedScheduler):
         elif sessions.kept is not None:
             sessions.kept.apart = True
             self.kept.stored = sessions.kept
-        self.costs = SharedCosts(profile, self.contexts[0].watch)
+        self.costs = SharedCosts(profile)
 
     def clear(self) -> int:
         """Empty the caches; returns how many tokens the target's held."""

@@ -22,7 +22,7 @@ def test_prompt_is_read_in_chunks(context: Context) -> None:
     whole = context.extend(tokens)[-1].copy()
     context.clear()
     passes: list[int] = []
-    context.watch = lambda tokens, _seconds: passes.append(tokens)
+    context.shared.watch = lambda tokens, _seconds: passes.append(tokens)
     context.chunk = lambda: MIN_CHUNK
     parts = context.extend(tokens)[-1]
     assert passes == [64, 64, 84], "a short rest joins the last chunk"
