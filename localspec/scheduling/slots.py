@@ -297,7 +297,6 @@ class Slots(SharedScheduler):
         shared = {wait: cache for wait, cache in both.items() if isinstance(cache, SharedContext)}
         super().__init__(shared, chunk=chunk, piece=piece)
         self.kept = PrefixCache(shared.get(Wait.TARGET), shared.get(Wait.DRAFT))
-        self.shared = list(shared.values())
         self.all: list[Slot] = []
         for number, head in enumerate(heads):
             cache = self._part_of(target, Wait.TARGET, number)

@@ -68,7 +68,7 @@ def plain(engine: Engine) -> Answers:
 def _known_costs(engine: Engine, caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     make_drafts_cheap(engine)
     yield
-    assert not inside.scheduler(engine).tasks
+    assert not inside.slots(engine).tasks
     gc.collect()  # asyncio logs unawaited tasks when they are collected
     assert not [record for record in caplog.records if record.name == "asyncio"]
 
@@ -172,7 +172,7 @@ async def test_leaving_frees_the_engine(
     with suppress(ZeroDivisionError, asyncio.CancelledError):
         await reading
     before = stream.stats.target_passes
-    await until(lambda: not inside.scheduler(async_engine.engine).tasks)
+    await until(lambda: not inside.slots(async_engine.engine).tasks)
     assert stream.stats.target_passes <= before + 1
     assert stream.finish_reason == "cancelled"
     assert 0 < stream.stats.generated_tokens < 900
@@ -182,11 +182,11 @@ async def test_leaving_frees_the_engine(
 async def test_task_is_cancelled_during_the_prompt(async_engine: AsyncEngine) -> None:
     stream = async_engine.stream(LONG, max_tokens=20, sampling=GREEDY)
     reading = asyncio.ensure_future(stream.completion())
-    await until(lambda: bool(inside.scheduler(async_engine.engine).tasks))
+    await until(lambda: bool(inside.slots(async_engine.engine).tasks))
     reading.cancel()
     with pytest.raises(asyncio.CancelledError):
         await reading
-    await until(lambda: not inside.scheduler(async_engine.engine).tasks)
+    await until(lambda: not inside.slots(async_engine.engine).tasks)
     assert (stream.finish_reason, stream.text) == ("cancelled", "")
 
 
@@ -337,7 +337,7 @@ async def test_closed_loop_frees_the_engine(async_engine: AsyncEngine, plain: An
         kept.append(iteration)
 
     await asyncio.to_thread(lambda: asyncio.run(begin()))
-    assert inside.scheduler(async_engine.engine).tasks, "it may still be read"
+    assert inside.slots(async_engine.engine).tasks, "it may still be read"
     kept.clear()
     assert await generate(async_engine, PROMPT, 24) == plain(PROMPT, 24)
 
@@ -347,7 +347,7 @@ async def test_close_cancels_all_answers(parallel: int) -> None:
     async with load_async(context=1024, parallel=parallel) as engine:
         running = asyncio.ensure_future(engine.generate(PROMPT, max_tokens=900, sampling=GREEDY))
         waiting = asyncio.ensure_future(engine.generate("The cat", sampling=GREEDY))
-        await until(lambda: len(inside.scheduler(engine.engine).tasks) == parallel)
+        await until(lambda: len(inside.slots(engine.engine).tasks) == parallel)
     assert (await running).finish_reason == "cancelled"
     assert (await waiting).finish_reason == "cancelled"
     with pytest.raises(UsageError, match="The engine is closed"):

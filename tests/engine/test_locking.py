@@ -30,7 +30,7 @@ def test_engine_is_free_if_closing_fails(engine: Engine, monkeypatch: pytest.Mon
         patch.setattr(inside.slot(engine).cache, "rollback", fail_with(KeyboardInterrupt()))
         with pytest.raises(KeyboardInterrupt):
             stream.close()
-    assert not inside.scheduler(engine).tasks
+    assert not inside.slots(engine).tasks
     assert generate(engine, CLEAR, count=8) == wanted
 
 
@@ -166,9 +166,9 @@ def test_nothing_grows_over_answers(
         assert counts["accepted"] > ANSWERS
         if at_once == 1:
             return
-        slots = inside.slots(engine)
-        kept, target = slots.kept, slots.shared[0]
+        kept, shared = inside.slots(engine).kept, inside.shared_contexts(engine)
+        target = shared[0]
         assert len(inside.drafts_of_kept_texts(engine)) <= target.kept
         kept.clear()
         used = range(at_once * target.leaves + target.kept)
-        assert {shared.length(n) for shared in slots.shared for n in used} == {0}
+        assert {one.length(n) for one in shared for n in used} == {0}

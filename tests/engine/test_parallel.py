@@ -36,15 +36,13 @@ def reference(plain_answers: Reference) -> Reference:
 def all_free(engine: Engine) -> bool:
     """Whether no task runs, and no slot holds a cell."""
     slots = inside.slots(engine)
-    lots = [
-        cache.sequences for slot in slots.all for cache in (slot.cache, slot.draft_cache) if cache
-    ]
+    caches = [cache for slot in slots.all for cache in (slot.cache, slot.draft_cache) if cache]
     held = [
-        slots.shared[number % 2].length(lot.first + leaf)
-        for number, lot in enumerate(lots)
-        for leaf in range(slots.shared[0].leaves)
+        cache.shared.length(cache.sequences.first + leaf)
+        for cache in caches
+        for leaf in range(cache.shared.leaves)
     ]
-    return not inside.scheduler(engine).tasks and set(held) == {0}
+    return not slots.tasks and set(held) == {0}
 
 
 @pytest.mark.parametrize("way", ["none", "ngram tree", "model", "model tree", "cascade", "auto"])

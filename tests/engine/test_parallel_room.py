@@ -132,7 +132,7 @@ def test_waiting_for_a_slot_can_be_cancelled(small: Engine) -> None:
     waiting = stream()
     ended = threading.Thread(target=list, args=(waiting,))
     ended.start()
-    while not inside.scheduler(small).waiting:
+    while not inside.slots(small).waiting:
         pass
     waiting.cancel()
     ended.join(30)
@@ -159,7 +159,7 @@ def test_one_thread_may_alternate_between_answers(small: Engine) -> None:
 
 def test_short_requests_overtake_prompts(parallel: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """It waits for two passes with a chunk at most, and for one chunk that was requested before."""
-    passes = record_calls(monkeypatch, inside.slots(parallel).shared[0], "decode")
+    passes = record_calls(monkeypatch, inside.shared_contexts(parallel)[0], "decode")
     begun, counts = threading.Event(), []
 
     def long() -> None:

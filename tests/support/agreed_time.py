@@ -38,8 +38,8 @@ def agree_on_time(engine: Engine) -> Clock:
     clock = SharedClock()
     costs: tuple[Callable[[int], float], ...] = (target_seconds, lambda tokens: DRAFT_SECONDS)
     if engine.parallel > 1:
-        inside.scheduler(engine).clock = clock
-        for shared, cost in zip(inside.slots(engine).shared, costs, strict=False):
+        inside.slots(engine).clock = clock
+        for shared, cost in zip(inside.shared_contexts(engine), costs, strict=False):
             _shared_passes_take(shared, clock, cost)
     else:
         for context, cost in zip(inside.contexts(engine), costs, strict=False):

@@ -9,8 +9,8 @@ import pytest
 from localspec import Engine
 from localspec.decoding.sampling import Rows
 from localspec.llama.context import Context
+from localspec.llama.native_context import SharedContext
 from localspec.llama.threads import Threads
-from localspec.scheduling.scheduler import Scheduler
 from localspec.scheduling.slots import Slot, Slots
 from localspec.sessions.sessions import Sessions
 
@@ -24,16 +24,18 @@ def contexts(engine: Engine) -> list[Any]:
     return engine.slots.contexts
 
 
-def scheduler(engine: Engine) -> Scheduler:
-    return engine.slots
-
-
 def sessions(engine: Engine) -> Sessions:
     return engine._sessions
 
 
 def slots(engine: Engine) -> Slots:
     return engine.slots
+
+
+def shared_contexts(engine: Engine) -> list[SharedContext]:
+    """Of the target, and of a draft model."""
+    first = slot(engine)
+    return [cache.shared for cache in (first.cache, first.draft_cache) if cache is not None]
 
 
 def threads(engine: Engine) -> Threads:

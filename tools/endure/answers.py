@@ -181,6 +181,6 @@ def ids_held(engine: Engine) -> int:
     """Number of answers' sequence ids with cells; ids of kept texts do not count."""
     return sum(
         shared.length(number) > 0
-        for shared in engine.slots.shared
+        for shared in {cache.shared for cache in engine.slots.contexts}
         for number in range(shared.answers * shared.leaves)
     )
