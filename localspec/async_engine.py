@@ -46,16 +46,14 @@ class AsyncEngine(Unique, AbstractAsyncContextManager["AsyncEngine"]):
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self._threads = ThreadPoolExecutor(1, "localspec-async")
-        self._state = threading.Lock()
-        self._closed, self._process = False, os.getpid()
+        self._process = os.getpid()
 
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
     async def aclose(self) -> None:
         """Stop all answers, waiting ones included, and free models and caches."""
-        with self._state:
-            self._closed = True
+        self._threads.shutdown(wait=False)
         # Continues if cancelled; otherwise threads would be left running.
         await run_in_thread("localspec-close", self._close)
 
@@ -116,12 +114,12 @@ class AsyncEngine(Unique, AbstractAsyncContextManager["AsyncEngine"]):
         await self._in_turn(lambda: self.engine.save_session(path, conversation))
 
     async def _in_turn(self, task: Callable[[], Result]) -> Result:
-        with self._state:
-            if self._process != os.getpid():
-                raise UsageError(NOT_HERE)  # its thread was not copied
-            if self._closed:
-                raise UsageError(CLOSED)
+        if self._process != os.getpid():
+            raise UsageError(NOT_HERE)  # its thread was not copied
+        try:
             done = self._threads.submit(task)
+        except RuntimeError:  # it is shut down
+            raise UsageError(CLOSED) from None
         return await asyncio.wrap_future(done)
 
 

@@ -94,7 +94,6 @@ class Stream(Unique, AbstractContextManager["Stream"], Iterator[Chunk]):
         self._session = session
         self._assembler = assembler
         self._texts: list[str] = []
-        self._length = len(session.context)
         self._when_full = when_full
 
     def __iter__(self) -> Stream:
@@ -116,7 +115,6 @@ class Stream(Unique, AbstractContextManager["Stream"], Iterator[Chunk]):
                 self._end()
                 raise
             else:
-                self._length += len(step.tokens)
                 self.stats.add(step)
                 self._texts.append(text)
                 return Chunk(text, tuple(step.tokens), tuple(step.sources), step)
@@ -153,7 +151,8 @@ class Stream(Unique, AbstractContextManager["Stream"], Iterator[Chunk]):
     @property
     def context(self) -> Sequence[int]:
         """Token ids of prompt and answer so far, without what a context shift dropped."""
-        return self._session.context[: self._length - self._session.dropped]
+        end = len(self.prompt) + self.stats.generated_tokens
+        return self._session.context[: end - self._session.dropped]
 
     @property
     def stopped(self) -> str | None:

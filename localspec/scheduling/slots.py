@@ -346,6 +346,8 @@ class Slots(SharedScheduler):
         self.kept.close()
         for context in reversed(self.contexts):  # a head's depends on the target's
             context.close()
+        for slot in self.all:  # which refer to this object, and may have large heads
+            slot.parts = Parts()
 
     def make_room(self) -> bool:
         return self.kept.drop_oldest()
