@@ -136,8 +136,8 @@ def test_only_the_binding_imports_llama_cpp() -> None:
 BUDGETS: dict[str, tuple[int, int | None]] = {
     "__main__": (14, 0),
     # The preparation of answers, once in engine; names other vocabularies; reports full disks.
-    "answering": (248, 10),
-    "async_engine": (313, 7),  # refuses other event loops, with advice
+    "answering": (247, 10),
+    "async_engine": (311, 7),  # refuses other event loops, with advice
     "bench": (2_028, 85),  # compares three other programs; scales models
     "cgroups": (60, 10),  # threads beyond a container's CPU limit stall the others
     "chat": (841, 58),  # file names as terminals quote them; the line under an answer
@@ -152,7 +152,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "distill": (2_516, 143),
     "doctor": (248, 12),  # recognizes measurements on a busy machine
     "drafters": (2_139, 65),  # plans that options fix; windows of small caches
-    "engine": (398, 10),  # frees unreferenced engines; sessions in the home folder
+    "engine": (397, 10),  # frees unreferenced engines; sessions in the home folder
     "errors": (143, 20),  # missing folders, threads, libraries, extras and /proc
     "files": (165, 12),  # file systems without locks; files that are not GGUF, or unreadable
     # Missing parts, once in hub; value types and disk space, once in bench; incomplete downloads.
@@ -177,9 +177,9 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # constants that crash llguidance.
     # Grammars: tokens and forced text; custom tools, checked without a model; GBNF in which the
     # longest match would be wrong.
-    "llama": (6_193, 252),  # GBNF by characters; frozen programs; images as any bytes; no stderr
+    "llama": (6_160, 248),  # GBNF by characters; frozen programs; images as any bytes; no stderr
     "llm_plugin": (100, 10),  # separates reasoning from answers; system prompts of earlier turns
-    "loading": (905, 25),  # reads Medusa heads; discards measurements on a busy machine
+    "loading": (894, 22),  # reads Medusa heads; discards measurements on a busy machine
     "pairing": (874, 56),  # forecasts for experts and instruction sets; containers' memory
     "paths": (71, 12),  # file:// addresses
     # Separates the cost of steps from busy periods; measures again what it left out, and corrects
@@ -190,9 +190,9 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "prompting": (1_977, 68),  # text next to reasoning and calls; Hy4; developer messages
     "quality": (386, 15),  # checks the suite's name before its file; fields of questions
     "race": (278, 18),
-    "remote": (633, 20),
+    "remote": (632, 20),
     "retrieval": (693, 38),  # reports where else learned texts may be; searches answers likewise
-    "scheduling": (1_364, 22),  # slots, once in three rooms; exit, forks, lost signals, event loops
+    "scheduling": (1_306, 20),  # slots, once in three rooms; exit, forks, lost signals, event loops
     "self_draft": (424, 14),  # texts of trials, once in pairing
     # Tool calls: formats of GLM, DeepSeek, Kimi K3, Step3 and twelve other families; unclosed and
     # numbered calls; calls that end within a value, or at any place of a chunk; prose that begins
@@ -208,7 +208,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "sessions": (663, 22),  # chooses which caches to keep; files that cannot be mapped
     "settings": (120, 10),
     "signals": (88, 10),  # signals during imports that swallow them; the shell that reports a kill
-    "stream": (233, 10),  # no generator, which would keep a stream alive; refuses copies
+    "stream": (232, 10),  # no generator, which would keep a stream alive; refuses copies
     "text": (136, 13),  # counts, rates, finite JSON, file paths; joiners in names
     # Adapts to the terminal's size; shows at once that the model is loading; pastes; signals;
     # closed terminals; keeps the scroll position; copies text as written, also to the desktop;
@@ -218,8 +218,8 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "typed": (93, 10),  # errors name the function; numbers too large for a float; scalars
     "verify": (1_284, 62),  # compares a certificate with the local files and versions
     "worker_threads": (43, 10),
-    "tests": (39_670, None),  # systems with limits and slow cores; conversations in memory
-    "tools": (3_377, None),  # estimates for larger models, an agent's session, schema masks
+    "tests": (39_667, None),  # systems with limits and slow cores; conversations in memory
+    "tools": (3_375, None),  # estimates for larger models, an agent's session, schema masks
 }
 """For each room, the most lines of Python and the most public names; None: names are not limited.
 
