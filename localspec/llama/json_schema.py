@@ -22,7 +22,7 @@ from localspec.llama.intended_schema import (
 )
 from localspec.llama.patterns import FORMATS, MAX_PATTERN, as_rust, without_look_ahead
 
-_WHITESPACE = "\\x20"
+_OPTIONS = {"whitespace_pattern": "\\x20"}
 """At most one space between parts: small models may repeat line feeds endlessly."""
 MAX_REFERENCES = 300
 """llguidance recurses along references; a thousand overflow its stack."""
@@ -75,7 +75,12 @@ def grammar_of(schema: Mapping[str, Any]) -> str:
     bounded = _bound(schema)
     if (cause := _why_not(bounded)) is not None:
         raise cause
-    return _grammar(bounded)
+    return f"start: {in_lark(bounded)}"
+
+
+def in_lark(schema: Mapping[str, Any]) -> str:
+    """A schema as a part of a Lark grammar."""
+    return f"%json {json.dumps({**schema, 'x-guidance': _OPTIONS})}"
 
 
 def bound_embedded_schemas(grammar: str) -> str:
@@ -102,30 +107,26 @@ def make_enforceable(schema: Mapping[str, Any]) -> tuple[dict[str, Any], list[st
     arguments; and these keywords, or a sentence on why the whole schema was left out."""
     left_out: set[str] = set()
     try:
-        bounded = _bound(intended(schema, of_objects=True))
-        if (cause := _why_not(bounded)) is not None:
-            bounded = map_schemas(bounded, lambda part: _loosen(part, left_out))
-            cause = _why_not(bounded)
+        found = intended(schema, of_objects=True)
+        if (cause := _why_not(_bound(found))) is not None:
+            found = map_schemas(found, lambda part: _loosen(part, left_out))
+            cause = _why_not(_bound(found))
+        found = _drop_options(_forbid_endless(found))  # while "#" is the tool's schema
     except RecursionError:
         cause = too_large("it is nested too deeply")
     except UsageError as error:
         cause = error
     if cause is not None:
         return {"type": "object"}, [str(cause)]
-    kind = {} if bounded.keys() & _COMPOSED else {"type": "object"}  # all arguments are
-    return {**bounded, **kind}, sorted(left_out)
-
-
-def _grammar(schema: Mapping[str, Any]) -> str:
-    options = {"whitespace_pattern": _WHITESPACE}
-    return f"start: %json {json.dumps({**schema, 'x-guidance': options})}"
+    kind = {} if found.keys() & _COMPOSED else {"type": "object"}  # all arguments are
+    return {**found, **kind}, sorted(left_out)
 
 
 def _why_not(schema: Mapping[str, Any]) -> UsageError | None:
     """Why a bounded schema cannot be enforced."""
     if (cause := next(_unenforced(schema), None)) is not None:
         return cause
-    fault = _fault(_grammar(schema))
+    fault = _fault(f"start: {in_lark(schema)}")
     return None if fault is None else _error_for(fault)
 
 
@@ -166,8 +167,12 @@ def _bound(schema: Mapping[str, Any]) -> Mapping[str, Any]:
             raise too_large(f"more than {MAX_TOGETHER} patterns apply to one text")
     except RecursionError:
         raise too_large("it is nested too deeply") from None
-    idle = {"x-guidance", *(["$id"] if str(found.get("$id", "")).startswith("#") else [])}
-    return {key: value for key, value in found.items() if key not in idle}
+    return _drop_options(found)
+
+
+def _drop_options(schema: Mapping[str, Any]) -> dict[str, Any]:
+    idle = {"x-guidance", *(["$id"] if str(schema.get("$id", "")).startswith("#") else [])}
+    return {key: value for key, value in schema.items() if key not in idle}
 
 
 def _patterns_of(part: Any, root: Mapping[str, Any]) -> int:
@@ -337,7 +342,7 @@ def _is_exact(value: Any) -> bool:
 def _loosen(part: dict[str, Any], left_out: set[str]) -> dict[str, Any]:
     """Drop keywords that cannot be enforced; their names are added to `left_out`."""
     tried = part.keys() - _COUNTS - _NESTED
-    gone = {name for name in tried if _why_not({name: part[name]}) is not None}
+    gone = {name for name in tried if _why_not(_bound({name: part[name]})) is not None}
     gone |= part.keys() & _COUNTS
     if "oneOf" in part and "anyOf" not in part and _why_not({"oneOf": part["oneOf"]}):
         left_out.add("oneOf")

@@ -13,7 +13,7 @@ from typing import Any
 from localspec.keywords import AnswerKeywords
 from localspec.llama.grammar import check_lark, lark_of_regex
 from localspec.llama.intended_schema import parse_schema
-from localspec.llama.json_schema import grammar_of, make_enforceable
+from localspec.llama.json_schema import grammar_of, in_lark, make_enforceable
 from localspec.prompting.reasoning import CallArguments, CallBegins, Piece, Plain, Reader
 from localspec.server.call_formats import FUNCTIONARY
 from localspec.server.failures import ApiError, logger
@@ -123,7 +123,10 @@ def call_format(choice: ToolChoice, answer: Mapping[str, Any] | None) -> AnswerK
     bare = [tool for tool in choice.tools if tool.grammar]
     if schema is not None and not bare:
         return {"json_schema": schema}
-    options = [] if schema is None else [grammar_of(parse_schema(schema)).partition(":")[2]]
+    options = []
+    if schema is not None:
+        grammar_of(meant := parse_schema(schema))  # names what cannot be enforced
+        options.append(in_lark(meant))
     options += [f"{dump(mark_of(tool.name))} %lark {{\n{tool.grammar}\n}}" for tool in bare]
     return {"json_schema": None, "grammar": f"start: {' | '.join(options)}"}
 

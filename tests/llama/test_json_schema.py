@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import jsonschema
@@ -12,6 +13,7 @@ from localspec.llama.grammar import Grammar
 from localspec.llama.intended_schema import parse_schema
 from localspec.llama.json_schema import make_enforceable
 from localspec.llama.vocabulary import Vocabulary
+from localspec.server.tools import Tool, ToolChoice, call_format
 from tests.support.schemas import allows_value, check_texts, suite, walk
 
 
@@ -238,6 +240,14 @@ def test_accepted_and_rejected_answers(
 ) -> None:
     grammar = Grammar.from_schema(vocabulary, parse_schema(json.dumps(schema)))
     check_texts(vocabulary, grammar, right, wrong)
+    if isinstance(schema, dict) and schema.get("type") == "string":  # within a tool, too
+        tool = Tool("t", "", {"properties": {"v": schema}, "required": ["v"]})
+        for tools in ([tool], [tool, replace(tool, name="c", grammar='start: "a"')]):
+            form = call_format(ToolChoice((*tools,), must=True), None)
+            lark, whole = form.get("grammar"), parse_schema(form["json_schema"] or {})
+            called = Grammar(vocabulary, lark) if lark else Grammar.from_schema(vocabulary, whole)
+            within = ([f'{{"name":"t","arguments":{{"v":{x}}}}}' for x in y] for y in (right, wrong))
+            check_texts(vocabulary, called, *within)
     assert "" not in {walk(vocabulary, grammar, seed) for seed in range(8)}, "it is never stuck"
 
 
