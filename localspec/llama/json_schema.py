@@ -232,6 +232,8 @@ def _drop_idle(part: dict[str, Any]) -> dict[str, Any]:
             continue
         if key == "maxProperties" and _has_at_most(part, value):
             continue
+        if key == "uniqueItems" and part.get("maxItems") in (0, 1):
+            continue
         if key == "additionalItems" and not isinstance(part.get("items"), list):
             if "prefixItems" in part:  # llguidance would drop them
                 found.setdefault("items", value)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import AliasChoices, Field
 
 from localspec import Engine, SamplingParams
 from localspec.decoding.logprobs import TokenLogprob
@@ -23,6 +23,7 @@ from localspec.server.chat_prompt import chat_text, mark_chat, request_of
 from localspec.server.failures import ApiError
 from localspec.server.openai.chat import CountRequest
 from localspec.server.openai.completions import (
+    Alternatives,
     Mixed,
     Prompts,
     RawFields,
@@ -43,7 +44,7 @@ class Completion(RawFields):
 
     biased_texts = True
     prompt: Prompts = ""
-    n_probs: Annotated[int, Field(ge=0, le=1000)] | None = None
+    n_probs: Alternatives = Field(None, validation_alias=AliasChoices("n_probs", "logprobs"))
     post_sampling_probs: bool | None = None
     return_tokens: bool | None = None
     response_fields: list[str] | None = None

@@ -96,7 +96,8 @@ _OFF: dict[str, tuple[Any, ...]] = {
     **dict.fromkeys(("typical_p", "typical", "tfs", "tfs_z", "num_beams", "cfg_scale"), (1,)),
     **dict.fromkeys(("encoder_repetition_penalty", "guidance_scale"), (1,)),
     **dict.fromkeys(("top_n_sigma", "adaptive_target"), ()),
-    **dict.fromkeys(("lora", "audio", "dynamic_temperature"), ()),
+    **dict.fromkeys(("lora", "audio", "dynamic_temperature", "grammar_lazy", "echo"), ()),
+    "min_keep": (1,),
     "modalities": (["text"],),
 }
 """Samplers and other features that localspec lacks, and the values besides 0 and negative numbers
@@ -121,7 +122,7 @@ class Sampling(Record):
     # vLLM's and SGLang's; it applies to the whole text.
     repetition_penalty: Annotated[float, Field(ge=1e-6, le=100.0)] | None = None
     seed: int | None = None
-    logit_bias: dict[str, float] | list[Bias] | None = None
+    logit_bias: dict[str, Literal[False] | float] | list[Bias] | None = None
     ignore_eos: bool | None = None
     samplers: str | list[str] | None = None
     grammar: str | None = None

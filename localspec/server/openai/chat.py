@@ -121,7 +121,8 @@ class Thinking(Record):
     enable_thinking: bool | None = None  # of Qwen's provider
     thinking: Object | None = None  # Anthropic's, DeepSeek's, GLM's and Kimi's
     thinking_budget: int | None = None  # of Qwen's provider
-    thinking_budget_tokens: int | None = None  # llama.cpp's
+    thinking_budget_tokens: int | None = None  # llama.cpp's, as is the next
+    reasoning_budget_tokens: int | None = None
     thinking_token_budget: int | None = None  # vLLM's
 
 
@@ -173,6 +174,7 @@ class CountRequest(Thinking):
         effort = next((one for one in options if one and isinstance(one, str)), None)
         enabled = next((one for one in options if isinstance(one, bool)), None)
         budgets = [self.thinking_budget, self.thinking_budget_tokens, self.thinking_token_budget]
+        budgets += [self.reasoning_budget_tokens]
         budgets += [(self.thinking or {}).get("budget_tokens"), reasoning.get("max_tokens")]
         budget = next((one for one in budgets if isinstance(one, int) and one >= 0), None)
         if enabled is None and effort:

@@ -129,12 +129,13 @@ def infill_prompt(
 
 
 # Clients of chat completions send a boolean.
-_Alternatives = BeforeValidator(lambda n: (int(n) or None) if isinstance(n, bool) else n)
+_as_count = BeforeValidator(lambda n: (int(n) or None) if isinstance(n, bool) else n)
+Alternatives = Annotated[int | None, Field(ge=0, le=1000), _as_count]
 
 
 class CompletionRequest(RawFields):
     prompt: Prompts
-    logprobs: Annotated[int | None, Field(ge=0, le=1000), _Alternatives] = None
+    logprobs: Alternatives = None
     echo: bool | None = None
     suffix: str | None = None
 
