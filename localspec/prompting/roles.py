@@ -84,8 +84,9 @@ class RoleAdapter:
     def _choose_changes(self, messages: Messages) -> tuple[Change, ...]:
         words: list[str] = []
         sample = [_with_test_words(message, words) for message in messages]
-        # In this order; templates move system messages to the beginning.
-        said = [one["content"] for one in sample if one["role"] != "system" and one.get("content")]
+        # In this order; a system message that a template moves ahead would change all prompts' begin.
+        later = itertools.dropwhile(lambda one: one["role"] == "system", sample)
+        said = [one["content"] for one in later if one.get("content")]
         best: tuple[Change, ...] = ()
         most, until = (-1, False), time.monotonic() + _SECONDS
         for changes in _CHOICES:

@@ -21,7 +21,9 @@ async def health(service: Service) -> Any:
 async def models(service: Service) -> Any:
     service.require_started()
     hosts = service.state.models.hosts
-    return {"object": "list", "data": [_describe(host) for host in hosts]}
+    found: dict[str, Any] = {"object": "list", "data": [_describe(host) for host in hosts]}
+    # Codex, which says its version, wants a list of what it knows about models as well.
+    return found | ({"models": []} if "client_version" in service.request.query_params else {})
 
 
 async def model(service: Service) -> Any:
