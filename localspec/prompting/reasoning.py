@@ -253,7 +253,7 @@ class ChannelReader:
                 if not known:  # such as text that follows a grammar
                     continue
                 self._held = rest
-                function = re.search(r"to=(?:functions\.)?(?!assistant\b)([\w.-]+)", header)
+                function = re.search(r"to=(?:functions\.)?(?!assistant\b)([^\s<]+)", header)
                 if function and self._calls:
                     self._piece, self._said = CallArguments, False
                     found.append(CallBegins(function[1]))

@@ -221,6 +221,7 @@ def formats(names: tuple[str, ...]) -> list[tuple[re.Pattern[str], Format]]:
     known = "|".join(map(re.escape, sorted(names, key=len, reverse=True))) or "(?!)"
     marks = sorted((one for one in CALL_MARKS if one != "<function="), key=len, reverse=True)
     one = f"(?:{'|'.join(map(re.escape, marks))})"
+    name = rf"(?P<name>{known}|[\w.:-]+)"
     mark = rf"\s*(?P<mark>{one}(?:\s*{one})*)\s*"
     maybe = rf"(?:{mark}|\s*)"
     table: tuple[tuple[str, Format], ...] = (
@@ -231,22 +232,22 @@ def formats(names: tuple[str, ...]) -> list[tuple[re.Pattern[str], Format]]:
             _read_json,
         ),
         (  # Llama 3.1, Kimi K3
-            rf'{maybe}<(?:function=|call tool="(?=[^>]*><json))(?P<name>[^">\s{{]+)'
+            rf'{maybe}<(?:function=|call tool="(?=[^>]*><json))(?P<name>{known}|[^">\s{{]+)'
             r"(?:[^>]*><json[^>{]*)?>?\s*(?={)",
             _read_named,
         ),
         (
             rf"{maybe}(?:function<｜tool_sep｜>)?"
             rf'<(?:function(?:="?| name=")|{_SPACE}invoke name="|call tool=")'
-            r'(?P<name>[^>"\s]+)(?:"[^>]*)?>',
+            rf'(?P<name>{known}|[^>"\s]+)(?:"[^>]*)?>',
             _read_tagged,
         ),
         (
-            rf"{mark}(?<=tool_call>)\s*(?P<name>[\w.:-]+)\s*"
+            rf"{mark}(?<=tool_call>)\s*{name}\s*"
             rf"(?=<tool_sep>|<{_SPACE}arg_key>|</{_SPACE}tool_call>)",
             _read_tagged,
         ),
-        (rf"{maybe}(?=\[\s*[A-Za-z_][\w.]*\(|(?:{known})(?:\.call)?\()", _read_python),
+        (rf"{maybe}(?=\[\s*[^\W\d][\w.]*\(|(?:{known})(?:\.call)?\()", _read_python),
         (
             # DeepSeek, R1 (with a type before the name and a fence after it), Kimi K2, Solar,
             # PLaMo 3.
@@ -261,10 +262,10 @@ def formats(names: tuple[str, ...]) -> list[tuple[re.Pattern[str], Format]]:
         ),
         (
             rf"{mark}(?<=use_mcp_tool>)\s*<server_name>(?P<server>[^<]*)</server_name>"
-            r"\s*<tool_name>\s*(?P<name>[\w.:-]+)\s*</tool_name>\s*<arguments>\s*(?={)",
+            rf"\s*<tool_name>\s*{name}\s*</tool_name>\s*<arguments>\s*(?={{)",
             _read_server,
         ),
-        (rf"{mark}call:(?P<name>[\w.:-]+)(?={{)", read_quoted),
+        (rf"{mark}call:{name}(?={{)", read_quoted),
         # Mistral, whose marks are control tokens and leave no text; functionary.
         (
             rf"{mark}(?:function<｜tool▁sep｜>)?(?P<name>{known})"

@@ -39,7 +39,7 @@ MAYBE |= {"r": {"anyOf": [{"$ref": "#/$defs/R"}, {"type": "null"}]}}
 TYPED |= {**MAYBE, "e": {"enum": ["1", "2"]}, "w": {"oneOf": [{"const": 1}, {"type": "string"}]}}
 DEFS = {"R": {"allOf": [{"enum": ["1", "2"]}]}}
 TOOLS: dict[str, dict[str, Any]] = {"f": {"$defs": DEFS, "properties": TYPED}}
-TOOLS |= {"g": {}, "get_weather": {}}
+TOOLS |= {"g": {}, "get_weather": {}, "a/b c": {}}
 
 
 def read(make: Callable[[], Reader], parts: list[str]) -> list[Piece]:
