@@ -177,7 +177,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # constants that crash llguidance.
     # Grammars: tokens and forced text; custom tools, checked without a model; GBNF in which the
     # longest match would be wrong.
-    "llama": (6_160, 248),  # GBNF by characters; frozen programs; images as any bytes; no stderr
+    "llama": (6_167, 249),  # GBNF by characters; frozen programs; images as any bytes; no stderr
     "llm_plugin": (100, 10),  # separates reasoning from answers; system prompts of earlier turns
     "loading": (894, 22),  # reads Medusa heads; discards measurements on a busy machine
     "pairing": (874, 56),  # forecasts for experts and instruction sets; containers' memory
@@ -187,7 +187,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "policy": (2_042, 70),
     # Calls by model family: ids, several in a row, channels; reasoning marks, unless quoted;
     # results in the order of calls; roles that a template ignores; limits on generators.
-    "prompting": (1_977, 68),  # text next to reasoning and calls; Hy4; developer messages
+    "prompting": (1_978, 68),  # text next to reasoning and calls; Hy4; developer messages
     "quality": (386, 15),  # checks the suite's name before its file; fields of questions
     "race": (278, 18),
     "remote": (632, 20),
@@ -204,7 +204,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Responses: all fields; usage in every event; log-probabilities, also of end tokens.
     # Models: unloading after an answer; no waiting for requests to other models; ollama's models
     # that are not loaded, or only embed. Stops while a model loads; few file descriptors.
-    "server": (6_012, 205),  # page.html; half-closed connections; a file for call formats
+    "server": (6_023, 206),  # page.html; any name of a tool; the list of models for Codex
     "sessions": (663, 22),  # chooses which caches to keep; files that cannot be mapped
     "settings": (120, 10),
     "signals": (88, 10),  # signals during imports that swallow them; the shell that reports a kill

@@ -84,7 +84,7 @@ class RoleAdapter:
     def _choose_changes(self, messages: Messages) -> tuple[Change, ...]:
         words: list[str] = []
         sample = [_with_test_words(message, words) for message in messages]
-        # In this order; a system message that a template moves ahead would change all prompts' begin.
+        # In this order; a later system message that is moved ahead would change every prompt.
         later = itertools.dropwhile(lambda one: one["role"] == "system", sample)
         said = [one["content"] for one in later if one.get("content")]
         best: tuple[Change, ...] = ()

@@ -198,10 +198,10 @@ NESTED = {"$defs": {"a/b": {"type": "integer"}, "c~d": {"type": "null"}}}
         ({"enum": [123456789012345, 0.1, 2**53]}, ["123456789012345", "0.1"], ["123456789012344"]),
         ({"type": "string", "format": "date"}, ['"2026-11-25"'], ['"2026-13-25"']),
         ({"type": "string", "format": "of-our-own"}, ['"x"'], ["1"]),
-        ({"type": "array", "maxItems": 2.0, "uniqueItems": False}, ["[1,1]"], ["[1,1,1]"]),
+        ({"items": {"maxItems": 1.0, "uniqueItems": True}}, ["[[1],[1]]"], ["[[1,1]]"]),
         # Objects are closed, unless what they require or allow says otherwise.
         ({"type": "object", "properties": {"a": {}}}, ['{"a":1}', "{}"], ['{"b":1}']),
-        ({"items": A}, ['[{"a":1}]'], ['[{"a":1,"b":1}]', "[{}]"]),
+        ({"items": A, "uniqueItems": False}, ['[{"a":1}]'], ['[{"a":1,"b":1}]', "[{}]"]),
         ({**A, "required": ["b"]}, ['{"b":1}', '{"a":1,"b":1}'], ["{}"]),
         ({**A, "additionalProperties": {}}, ['{"a":1,"b":1}'], ['{"b":1}']),
         # As pydantic writes fields with defaults and inheritance, zod intersections; Swashbuckle.
@@ -243,11 +243,11 @@ def test_accepted_and_rejected_answers(
     if isinstance(schema, dict) and schema.get("type") == "string":  # within a tool, too
         tool = Tool("t", "", {"properties": {"v": schema}, "required": ["v"]})
         for tools in ([tool], [tool, replace(tool, name="c", grammar='start: "a"')]):
-            form = call_format(ToolChoice((*tools,), must=True), None)
-            lark, whole = form.get("grammar"), parse_schema(form["json_schema"] or {})
+            asked = call_format(ToolChoice((*tools,), must=True), None)
+            lark, whole = asked.get("grammar"), parse_schema(asked["json_schema"] or {})
             called = Grammar(vocabulary, lark) if lark else Grammar.from_schema(vocabulary, whole)
-            within = ([f'{{"name":"t","arguments":{{"v":{x}}}}}' for x in y] for y in (right, wrong))
-            check_texts(vocabulary, called, *within)
+            form = '{"name":"t","arguments":{"v":%s}}'
+            check_texts(vocabulary, called, *([form % x for x in some] for some in (right, wrong)))
     assert "" not in {walk(vocabulary, grammar, seed) for seed in range(8)}, "it is never stuck"
 
 
@@ -337,15 +337,8 @@ def test_too_deep_and_truncated_schemas_are_refused() -> None:
 
 
 def test_make_enforceable_drops_unsupported_keywords() -> None:
-    kept = {
-        "type": "object",
-        "properties": {"a": {"type": "string"}},
-        "additionalProperties": False,
-    }
-    hard = {
-        "properties": {"a": {"type": "string", "pattern": "(?!x)", "not": {}}},
-        "dependentRequired": {"a": ["b"]},
-    }
+    kept = {"type": "object", "properties": {"a": {"type": "string"}}, **CLOSED}
+    hard = {"properties": {"a": text_of("(?!x)", **{"not": {}})}, "dependentRequired": {"a": ["b"]}}
     assert make_enforceable(hard) == (kept, ["dependentRequired", "not", "pattern"])
     assert make_enforceable({**kept, "required": True}) == (kept, ["required"])
     large = {"properties": {"a": {"type": "integer", "enum": [2**53 + 1, 2]}}}
@@ -355,15 +348,10 @@ def test_make_enforceable_drops_unsupported_keywords() -> None:
     named = {"properties": {"a": {"type": "object", "patternProperties": {"^(?!ab)": {}}}}}
     loose = {"type": "object", "properties": {"a": {"type": "object"}}, **CLOSED}
     assert make_enforceable(named) == (loose, ["patternProperties"])
-    for other in ("array", "nothing", ["object", "null"]):
-        assert make_enforceable({"type": other})[0]["type"] == "object"
-    odd: dict[str, Any]
-    for odd in (
-        {"propertyNames": {"enum": [{}]}},
-        {"allOf": [{"properties": 5}, {"type": "object"}]},
-        {"x": {"format": {"a": 1}}},
-    ):
-        assert make_enforceable({"type": "object", **odd})[0]["type"] == "object"
+    odd: list[Any] = [{"type": other} for other in ("array", "nothing", ["object", "null"])]
+    odd += [{"allOf": [{"properties": 5}, {"type": "object"}]}, {"x": {"format": {"a": 1}}}]
+    for one in (*odd, {"propertyNames": {"enum": [{}]}}):
+        assert make_enforceable({"type": "object", **one})[0]["type"] == "object"
 
 
 def test_official_suite(vocabulary: Vocabulary) -> None:

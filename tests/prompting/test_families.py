@@ -71,9 +71,8 @@ def text(prompts: PromptBuilder, *messages: Message, **more: Any) -> str:
 def test_a_system_prompt_is_rendered(family: Family, open_prompts: Open) -> None:
     assert family.system in text(open_prompts(family), SYSTEM, ASK)
     assert text(open_prompts(family), SYSTEM, ASK, ANSWER, AGAIN).endswith(family.begins)
-    reminder = {"role": "system", "content": "Later."}  # agents send one after every result
-    found = text(open_prompts(family), SYSTEM, user("First."), ANSWER, reminder)
-    assert found.index("First.") < found.index("Later.")
+    found = text(open_prompts(family), SYSTEM, user("1st"), ANSWER, {**SYSTEM, "content": "3rd"})
+    assert found.index("1st") < found.index("3rd")  # agents send reminders
 
 
 @pytest.mark.parametrize(

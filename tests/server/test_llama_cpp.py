@@ -154,7 +154,7 @@ def test_drafts_and_seeds_by_request(server: Running) -> None:
 def test_logit_bias_in_llama_cpp_format(server: Running) -> None:
     body: dict[str, Any] = {"prompt": "Once upon a time", "n_predict": 1}
     said = server.post("/completion", body).json["content"]
-    for bias in ([[said, False]], [[said, -1000]], {said: -1000}):
+    for bias in ([[said, False]], [[said, -1000]], {said: -1000}, {said: False}):
         assert server.post("/completion", {**body, "logit_bias": bias}).json["content"] != said
     doubled = {**body, "logit_bias": [[5, 1.5], [5, -1], [6, False], [6, -1]]}
     settings = server.post("/completion", doubled).json["generation_settings"]
@@ -243,7 +243,7 @@ small = module_server(
 
 
 def test_generation_settings_are_returned(server: Running, engine: Engine) -> None:
-    body = {"prompt": "Once upon", "n_predict": 2, "ignore_eos": True, "n_probs": 101}
+    body = {"prompt": "Once upon", "n_predict": 2, "ignore_eos": True, "logprobs": 101}
     told = server.post("/completion", body).json
     assert len(told["completion_probabilities"][0]["top_logprobs"]) == 101
     settings = told["generation_settings"]

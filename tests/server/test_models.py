@@ -36,9 +36,8 @@ def vocabulary(server: Running, model: str) -> Any:
 
 
 def test_a_model_is_loaded_on_request(two: Running, draft_path: Path) -> None:
-    of_codex = two.get("/v1/models?client_version=0.171.0").json
-    models = of_codex["data"] + of_codex["models"]
-    told = [(model["id"], model["display_name"], model["type"]) for model in models]  # Anthropic's
+    of_codex = two.get("/v1/models?client_version=1").json
+    told = [(x["id"], x["display_name"], x["type"]) for x in of_codex["data"] + of_codex["models"]]
     assert told == [(name, name, "model") for name in (LARGE, SMALL)]
     assert loaded_models(two) == [LARGE]
     assert vocabulary(two, SMALL) is None

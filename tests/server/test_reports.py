@@ -267,13 +267,13 @@ def test_every_protocol_accepts_each_thinking_field(families: Running, path: str
     body = {"model": "qwen3", "messages": ASK, "input": ASK, **FEW}
     off: Any = [{"reasoning_effort": "none"}, {"think": False}, {"enable_thinking": False}]
     off += [{"chat_template_kwargs": {"enable_thinking": False}}, {"reasoning": {"effort": "none"}}]
+    limited = {**body, "model": "seed-oss"}
     for budget in (512, 0):
-        told: Any = [{"thinking": {"type": "enabled", "budget_tokens": budget}}]
-        told += [{"reasoning": {"max_tokens": budget}}, {"thinking_budget": budget}]
-        (count,) = {
-            prompt_length(families, path, **{**body, "model": "seed-oss"}, **one) for one in told
-        }
-        assert count > prompt_length(families, path, **{**body, "model": "seed-oss"})
+        told: Any = [{name: budget} for name in ("thinking_budget", "reasoning_budget_tokens")]
+        told += [{"thinking": {"type": "enabled", "budget_tokens": budget}}]
+        told += [{"reasoning": {"max_tokens": budget}}]
+        (count,) = {prompt_length(families, path, **limited, **one) for one in told}
+        assert count > prompt_length(families, path, **limited)
     (count,) = {prompt_length(families, path, **body, **said) for said in (*off, *told)}
     assert (
         prompt_length(families, path, **body)
@@ -703,9 +703,9 @@ def test_tool_choice_formats(families: Running, choice: Any) -> None:
         *("guided_json", "guided_choice", "structured_outputs", "ebnf", "min_tokens"),
         *("stop_token_ids", "allowed_token_ids", "bad_words", "include_stop_str_in_output"),
         *("chat_template", "truncate_prompt_tokens", "documents", "prompt_logprobs", "stop_regex"),
-        *("best_of", "use_beam_search", "top_n_sigma", "lora", "modalities", "audio"),
+        *("best_of", "use_beam_search", "top_n_sigma", "lora", "modalities", "audio", "min_keep"),
         *("image_data", "banned_strings", "stopping_strings", "grammar_string", "min_length"),
-        *("ban_eos_token", "rep_pen", "response_prefix", "num_beams"),
+        *("grammar_lazy", "ban_eos_token", "rep_pen", "response_prefix", "num_beams", "echo"),
         *("no_repeat_ngram_size", "guidance_scale", "encoder_repetition_penalty", "regex_pattern"),
     ],
 )
