@@ -177,7 +177,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # constants that crash llguidance.
     # Grammars: tokens and forced text; custom tools, checked without a model; GBNF in which the
     # longest match would be wrong.
-    "llama": (6_167, 249),  # GBNF by characters; frozen programs; images as any bytes; no stderr
+    "llama": (6_169, 249),  # GBNF by characters; frozen programs; image bytes; schemas of tools
     "llm_plugin": (100, 10),  # separates reasoning from answers; system prompts of earlier turns
     "loading": (894, 22),  # reads Medusa heads; discards measurements on a busy machine
     "pairing": (874, 56),  # forecasts for experts and instruction sets; containers' memory

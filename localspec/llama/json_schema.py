@@ -171,7 +171,9 @@ def _bound(schema: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _drop_options(schema: Mapping[str, Any]) -> dict[str, Any]:
-    idle = {"x-guidance", *(["$id"] if str(schema.get("$id", "")).startswith("#") else [])}
+    places = [part.get("$ref", "#") for part in values_in(schema) if isinstance(part, dict)]
+    local = all(str(place).startswith("#") for place in places)  # several tools may have one $id
+    idle = {"x-guidance", *(["$id"] if local else [])}
     return {key: value for key, value in schema.items() if key not in idle}
 
 

@@ -354,6 +354,17 @@ def test_make_enforceable_drops_unsupported_keywords() -> None:
         assert make_enforceable({"type": "object", **one})[0]["type"] == "object"
 
 
+def test_references_are_local_to_a_tool(vocabulary: Vocabulary) -> None:
+    refers = {"$id": "urn:x", "properties": {"v": {"$ref": "#/$defs/v"}}, "required": ["v"]}
+    tools = [Tool(one, "", {"$defs": {"v": {"const": one}}, **refers}) for one in "ab"]
+    schema = call_format(ToolChoice((*tools,), must=True), None)["json_schema"]
+    assert schema is not None
+    grammar = Grammar.from_schema(vocabulary, parse_schema(schema))
+    form = '{"name":"%s","arguments":{"v":"%s"}}'
+    right, wrong = ([form % (*names,) for names in some] for some in (("aa", "bb"), ("ab", "ba")))
+    check_texts(vocabulary, grammar, right, wrong)
+
+
 def test_official_suite(vocabulary: Vocabulary) -> None:
     counts: Counter[str] = Counter()
     wrong: list[tuple[Any, Any]] = []

@@ -80,19 +80,6 @@ def test_unsupported_keywords_in_tools_are_accepted(
     assert server.post(CHAT, body).status == 200
 
 
-def test_references_are_local_to_a_tool(server: Running) -> None:
-    values = {"a": 1, "b": "one"}
-    refers = {"properties": {"v": {"$ref": "#/$defs/v"}}, "required": ["v"]}
-    tools = [
-        function(name, parameters={"$defs": {"v": {"const": value}}, **refers})
-        for name, value in values.items()
-    ]
-    for name, value in values.items():
-        body = {"messages": ASK, "tools": tools, "tool_choice": function(name), "max_tokens": 60}
-        message = server.post(CHAT, body).json["choices"][0]["message"]
-        assert json.loads(message["tool_calls"][0]["function"]["arguments"]) == {"v": value}
-
-
 @pytest.mark.parametrize("path", [CHAT, "/v1/completions", "/completion"])
 @pytest.mark.parametrize(
     "grammar", [{"regex": "(yes|no)/[0-9]{3}"}, {"grammar": 'start: ("yes"|"no") "/" /[0-9]{3}/'}]
