@@ -3,6 +3,7 @@
 What the marks look like: `tests/tui/test_story_colours.py`.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
@@ -58,6 +59,7 @@ def test_threads_do_not_get_each_others_blocks() -> None:
                 *("===", "|a|b|", "|-|-|", "[a]", "[a]: x", "**", "_", "`", "<p>", "\\", "\t"),
                 *("word", "&#9;", "~~", "![", "](", ")", "http://a.b", ":"),
                 *("日本", "e\u0301", "\u200b", "👩\u200d👧"),
+                *("$$\n", "\\[\n", "\n\\]", "\\begin{a}\n", "$", "<br>", "\n= y\n"),
             ]
         ),
         max_size=14,
@@ -111,10 +113,23 @@ def test_replaced_text_and_new_width() -> None:
     assert same_as_whole(growing.render(code, 40, light), code, 40, light)
 
 
-def test_link_targets_and_formulas() -> None:
-    text = r"[a](http://b) <http://c> ![d](e) \(x_1 * \{y_2\}\) \*"
-    (line,) = MarkdownLines().render(text, 70, PALETTE)
-    assert line.text.strip() == r"a (http://b) http://c d (e) \(x_1 * \{y_2\}\) *"
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        (r"[a](http://b) ![d](e) \(x_1 * y_2\) \*", [r"a (http://b) d (e) \(x_1 * y_2\) *"]),
+        ("$a*b*c$ for $5 and *$6*", ["$a*b*c$ for $5 and $6"]),
+        ("So\n$$\na\n= b\n+ c\n\n- d\n$$\nend", "So||$$|a|= b|+ c||- d|$$||end".split("|")),
+        ("> \\[\n> a\\\\\n> = b\n> \\].\n", "▌ \\[|▌ a\\\\|▌ = b|▌ \\].".split("|")),
+        ("Roses are red\nViolets", ["Roses are red", "Violets"]),
+        ("|a|b|\n|-|-|\n|x<br>`<br>`<BR />z|1|", ["a     b", "───────", "x     1", "<br>", "z"]),
+        ("1. 2 eggs\n2. salt", ["1. 2 eggs", "2. salt"]),
+    ],
+)
+def test_nothing_is_lost(text: str, shown: list[str]) -> None:
+    assert [line.text.strip() for line in MarkdownLines().render(text, 70, PALETTE)] == shown
+    head = "".join(f"|heading{n}" for n in range(9))
+    (*lines,) = MarkdownLines().render(f"{head}|\n{'|-' * 9}|", 40, PALETTE)
+    assert Counter("".join(line.text for line in lines))["g"] == 9  # broken, but not cut
 
 
 def test_selection_keeps_line_breaks() -> None:

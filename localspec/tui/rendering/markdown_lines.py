@@ -14,6 +14,7 @@ from threading import Lock
 from typing import Any, ClassVar
 
 from markdown_it import MarkdownIt
+from markdown_it.rules_block import StateBlock
 from markdown_it.rules_core import StateCore
 from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token
@@ -21,6 +22,7 @@ from rich import markdown as rich_markdown
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.segment import Segment
 from rich.syntax import Syntax
+from rich.table import Table
 from textual.strip import Strip
 
 from localspec.tui.rendering.palette import Palette, strip_of
@@ -28,7 +30,14 @@ from localspec.tui.rendering.palette import Palette, strip_of
 Line = list[Segment]
 _REFERENCE = re.compile(r"^[ \t>*+\-\d.)]*\[[^\]]+\]:", re.MULTILINE)
 """A line that may define a link reference."""
-_FORMULA = re.compile(r"\\\(.{1,2000}?\\\)|\\\[.{1,2000}?\\\]|\$\$.{1,2000}?\$\$", re.DOTALL)
+_FORMULA = re.compile(
+    r"\\\(.{1,2000}?\\\)|\\\[.{1,2000}?\\\]|\$\$.{1,2000}?\$\$"
+    r"|\$[^\s$`](?:[^$`\n]{0,300}[^\s$`])?\$(?!\d)",  # not the prices `$5 and $6`
+    re.DOTALL,
+)
+_FORMULA_LINE = re.compile(r"\$\$|\\\[|\\begin\{(\w+\*?)\}.*")
+"""A line that begins a formula of several lines."""
+_BREAK = re.compile("<br ?/?>", re.IGNORECASE)
 _DOCUMENT = Lock()
 """Held while a block is in the shared document: the first one is rendered in another thread."""
 
@@ -125,7 +134,10 @@ def _parser() -> MarkdownIt:
     # would need another package, and terminals detect them.
     parser = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
     parser.inline.ruler.before("escape", "formula", _formula)
-    parser.core.ruler.push("addresses", _addresses)
+    parser.inline.ruler.before("escape", "break", _break)
+    alt = ["paragraph", "reference", "blockquote", "list"]  # what it may interrupt
+    parser.block.ruler.before("fence", "formula", _formula_lines, {"alt": alt})
+    parser.core.ruler.push("lines", _lines)
     return parser
 
 
@@ -140,12 +152,51 @@ def _formula(state: StateInline, silent: bool) -> bool:
     return True
 
 
-def _addresses(state: StateCore) -> None:
-    """Append the addresses of links and images, which many terminals do not show."""
+def _formula_lines(state: StateBlock, start: int, end: int, silent: bool) -> bool:
+    """Rule for formulas of several lines: `= y` would make a heading of the line above, `+ y` a
+    list. As a block of code, an open one reaches to the end."""
+    found = _FORMULA_LINE.fullmatch(_line(state, start))
+    if found is None or state.is_code_block(start):
+        return False
+    if silent:
+        return True
+    closing = rf"\end{{{found[1]}}}" if found[1] else {"$$": "$$"}.get(found[0], r"\]")
+    after = start + 1
+    while after < end and (state.isEmpty(after) or state.sCount[after] >= state.blkIndent):
+        after += 1
+        if closing in _line(state, after - 1):
+            break
+    token = state.push("formula", "", 0)
+    token.content = state.getLines(start, after, state.sCount[start], False).rstrip()
+    token.map = [start, after]
+    state.line = after
+    return True
+
+
+def _line(state: StateBlock, number: int) -> str:
+    return state.src[state.bMarks[number] + state.tShift[number] : state.eMarks[number]].rstrip()
+
+
+def _break(state: StateInline, silent: bool) -> bool:
+    """Rule for `<br>`, the only line break that cells of tables can have."""
+    found = _BREAK.match(state.src, state.pos)
+    if found is None:
+        return False
+    if not silent:
+        state.push("hardbreak", "br", 0)
+    state.pos = found.end()
+    return True
+
+
+def _lines(state: StateCore) -> None:
+    """Keep line breaks, as the page of `localspec serve` does: of verses, of `Key: value` lines.
+    Append the addresses of links and images, which many terminals do not show."""
     for token in state.tokens:
         shown: list[Token] = []
         for child in token.children or ():
-            if child.type == "link_open":
+            if child.type == "softbreak":
+                child.type = "hardbreak"
+            elif child.type == "link_open":
                 to, begun = str(child.attrs["href"]), len(shown)
             elif child.type == "image":
                 image = f"{child.content or 'image'} ({child.attrs['src']})"
@@ -213,11 +264,40 @@ class _Code(rich_markdown.CodeBlock):
         )
 
 
+class _Table(rich_markdown.TableElement):
+    """A table that breaks words instead of cutting them where there is too little room."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for table in super().__rich_console__(console, options):
+            assert isinstance(table, Table)
+            for column in table.columns:
+                column.overflow = "fold"
+            yield table
+
+
+class _Item(rich_markdown.ListItem):
+    """A list item whose number ends with a full stop, unlike in `1 2 eggs`."""
+
+    def render_number(
+        self, console: Console, options: ConsoleOptions, number: int, last_number: int
+    ) -> RenderResult:
+        width = len(str(last_number)) + 3
+        lines = console.render_lines(self.elements, options.update(width=options.max_width - width))
+        style = console.get_style("markdown.item.number")
+        for index, line in enumerate(lines):
+            yield Segment(" " * width if index else f"{number}. ".rjust(width), style)
+            yield from line
+            yield Segment.line()
+
+
 class _Markdown(rich_markdown.Markdown):
     elements: ClassVar[dict[str, type[rich_markdown.MarkdownElement]]] = {
         **rich_markdown.Markdown.elements,
         "heading_open": _Heading,
         "fence": _Code,
         "code_block": _Code,
+        "formula": rich_markdown.Paragraph,
+        "list_item_open": _Item,
+        "table_open": _Table,
     }
     background = "default"
