@@ -1,8 +1,10 @@
 """Read whole files with a size limit, replace them atomically, and lock them."""
 
 import errno
+import math
 import os
 import re
+import shutil
 import stat
 import sys
 import warnings
@@ -151,6 +153,14 @@ def size_and_time(path: Path) -> tuple[int, int]:
     except (OSError, ValueError):
         return 0, 0
     return status.st_size, status.st_mtime_ns
+
+
+def free_space(folder: Path) -> float:
+    """Bytes left on a folder's disk; infinity if it does not tell its size, as FUSE need not."""
+    with suppress(OSError):
+        usage = shutil.disk_usage(folder)
+        return usage.free if usage.total else math.inf
+    return math.inf
 
 
 def read_toml(path: Path, what: str) -> dict[str, Any]:

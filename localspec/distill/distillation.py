@@ -7,7 +7,6 @@ interrupted training can repeat them.
 
 import math
 import os
-import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
@@ -27,6 +26,7 @@ from localspec.distill.training import Training
 from localspec.distill.training_run import ROUND, Point, Run, TrainingPlan, saving
 from localspec.distill.weights import TrainingFacts, Weights
 from localspec.errors import LocalspecError, TraceError, UsageError
+from localspec.files import free_space
 from localspec.gguf.file import GGUFFile
 from localspec.gguf.reader import read_gguf
 from localspec.identity import content_identity, fingerprint
@@ -175,12 +175,12 @@ def _plan(request: DistillRequest, kind: DraftKind, trace: Trace) -> TrainingPla
 
 def _require_room(trace: Trace, most: int | None) -> None:
     needed = bytes_of(trace.header, 0, most or 10_000)
-    free = shutil.disk_usage(trace.path.parent).free
+    free = free_space(trace.path.parent)
     if needed > free:
         raise TraceError(
             f"Recording takes about {gigabytes(needed)}, and {trace.path.parent} has "
-            f"{gigabytes(free)}. Make room, ask for fewer --tokens, or set LOCALSPEC_HOME to a "
-            "folder that has it."
+            f"{gigabytes(int(free))}. Make room, ask for fewer --tokens, or set LOCALSPEC_HOME to "
+            "a folder that has it."
         )
 
 

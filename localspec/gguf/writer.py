@@ -1,7 +1,6 @@
 """Write GGUF files."""
 
 import errno
-import shutil
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -10,7 +9,7 @@ from math import prod
 from pathlib import Path
 
 from localspec import paths
-from localspec.files import explaining, remove_abandoned, replacing
+from localspec.files import explaining, free_space, remove_abandoned, replacing
 from localspec.gguf.file import NUMBERS, Array, Value
 from localspec.llama.types import TYPE_NUMBERS, row_bytes
 from localspec.text import gigabytes
@@ -45,9 +44,9 @@ def writing(path: Path, advice: str = paths.ADVICE) -> Iterator[Path]:
 
 def require_room(folder: Path, size: int) -> None:
     """Raise OSError if a disk has less than `size` bytes left."""
-    free = shutil.disk_usage(folder).free
+    free = free_space(folder)
     if free < size:
-        why = f"it takes {gigabytes(size)}, and {folder} has {gigabytes(free)}"
+        why = f"it takes {gigabytes(size)}, and {folder} has {gigabytes(int(free))}"
         raise OSError(errno.ENOSPC, why)
 
 

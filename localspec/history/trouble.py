@@ -2,13 +2,11 @@
 
 import errno
 import re
-import shutil
 import tempfile
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from localspec.files import NO_LOCKS
+from localspec.files import NO_LOCKS, free_space
 from localspec.history.schema import FOREIGN, NEWER, UnusableFile
 
 LOCKED, READ_ONLY, FULL, CORRUPT = "locked", "read-only", "full", "corrupt"
@@ -71,9 +69,8 @@ def kind_of(error: Exception, path: Path) -> str:
     )
     if kind in (LOCKED, FAILING) and not _has_locks(path.parent):
         return NO_LOCK
-    with suppress(OSError):
-        if kind == FAILING and shutil.disk_usage(path.parent).free < _MIN_FREE:
-            return FULL
+    if kind == FAILING and free_space(path.parent) < _MIN_FREE:
+        return FULL
     return kind
 
 

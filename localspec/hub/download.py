@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from localspec.errors import LocalspecError, ModelNotFound
-from localspec.files import locked, size_and_time, write_atomically
+from localspec.files import free_space, locked, size_and_time, write_atomically
 from localspec.gguf import names
 from localspec.gguf.names import DEFAULT_QUANT, ModelFiles, choose, models_among, parts_of
 from localspec.hub import cache, packages
@@ -291,11 +291,11 @@ def _require_disk_space(folder: Path, repository: str, files: list[RemoteFile]) 
         if not _is_whole(blob, file):
             needed += max(0, file.size - size_and_time(_partial_path(blob))[0])
     place = next(path for path in (folder, *folder.parents) if path.exists())
-    free = shutil.disk_usage(place).free
+    free = free_space(place)
     if needed and (needed := needed + _SPARE) > free:
         raise LocalspecError(
             f"There is not enough disk space: {gigabytes(needed)} are needed, and {place} has "
-            f"{gigabytes(free)} left. Make room, or set HF_HUB_CACHE to another disk."
+            f"{gigabytes(int(free))} left. Make room, or set HF_HUB_CACHE to another disk."
         )
 
 

@@ -71,7 +71,7 @@ def test_scaled_pairs_are_cached(small_pairs: Path) -> None:
 def test_full_disk_leaves_nothing(small_pairs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with files_of_at_most(1 << 20), pytest.raises(LocalspecError, match="File too large"):
         scaled_pair("A")
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1_000_000))
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(total=9, free=1_000_000))
     with pytest.raises(LocalspecError, match="set LOCALSPEC_HOME to another folder"):
         scaled_pair("A")
     assert not list(small_pairs.iterdir())

@@ -138,10 +138,15 @@ def test_hub_alone_gets_the_token(hub: Hub, model: bytes, monkeypatch: pytest.Mo
 def test_full_disk_is_reported_before_the_download(
     hub: Hub, model: bytes, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1_000_000))
+    sizes = SimpleNamespace(total=1_000_000, free=1_000_000)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: sizes)
     refusal(pull, "user/repo", r"There is not enough disk space: 67\.4 MB .*HF_HUB_CACHE")
     assert hub.downloads() == []
     assert complete_files(cache) == []
+    sizes.total = sizes.free = 0  # a file system that does not tell
+    assert pull("user/repo").downloaded == SIZE
+    monkeypatch.setattr(shutil, "disk_usage", fail_with(OSError(errno.EOPNOTSUPP, "No")))
+    assert pull("user/repo").downloaded == 0
 
 
 def test_file_too_large_for_http(hub: Hub, model: bytes, monkeypatch: pytest.MonkeyPatch) -> None:

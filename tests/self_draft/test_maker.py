@@ -212,7 +212,7 @@ def test_truncated_draft_is_made_again(target_path: Path) -> None:
 def test_full_disk_is_reported(
     target_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1_000))
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(total=9, free=1_000))
     with pytest.raises(LocalspecError, match=r"cannot be written: it takes .* Make room"):
         make_draft(target_path, "self:Q4_0")
     assert ggufs_in(home) == []
