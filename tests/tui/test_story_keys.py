@@ -149,7 +149,7 @@ async def test_ctrl_q_leaves_in_the_middle_of_an_answer_and_keeps_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("size", "no_color"), [((120, 40), False), ((80, 24), True), ((20, 5), False)]
+    ("size", "no_color"), [((120, 40), False), ((80, 9), True), ((20, 5), False)]
 )
 async def test_every_screen_draws(
     size: tuple[int, int], no_color: bool, monkeypatch: pytest.MonkeyPatch
@@ -166,10 +166,11 @@ async def test_every_screen_draws(
             assert shown.text.strip(), line
             await shown.press("escape")
             await shown.until(lambda: len(shown.app.screen_stack) == 1, line)
+        await shown.command("/tokens rejected")
         await shown.type("/")
+        assert shown.app.prompt.region in shown.app.screen.region
         await shown.press("escape")
         shown.app.prompt.set_text("")
-        await shown.command("/tokens rejected")
         await shown.send("again")
         await shown.open(SettingsScreen, "ctrl+s")
         await shown.press("tab", "tab", "tab", "escape")
