@@ -11,6 +11,7 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from textual import events, on
 from textual.app import SystemCommand
 from textual.binding import Binding, BindingType
 from textual.screen import ModalScreen, Screen
@@ -155,6 +156,19 @@ class ChatApp(Host):
         self.trouble = " ".join(filter(None, told)) or None
 
     # Actions
+
+    @on(events.Key)
+    @on(events.Paste)
+    def _written_beside_the_input(self, event: events.Key | events.Paste) -> None:
+        """Write it into the input: a click into the window takes the focus elsewhere."""
+        if isinstance(self.screen, ModalScreen):
+            return
+        if isinstance(event, events.Key):
+            if not event.is_printable or event.key in self.screen.active_bindings:
+                return
+            event = events.Paste(event.character or "")
+        self.screen.set_focus(self.prompt)
+        self.prompt.post_message(events.Paste(event.text))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Keys of the chat do nothing to it while a dialog covers it."""

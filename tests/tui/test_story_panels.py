@@ -92,6 +92,14 @@ async def test_a_click_selects_a_message_and_keys_act_on_it() -> None:
         assert "▌ One." in shown.text or "▌One." in shown.text.replace(" ", "")
         await shown.press("c")
         assert shown.copied == ["One."]
+        await shown.type("y on")  # a key of the conversation no more
+        shown.app.transcript.focus()
+        shown.app.post_message(events.Paste("ce"))
+        await shown.until(lambda: shown.app.prompt.text == "y once")
+        await shown.pilot.mouse_down(offset=(4, row))
+        await shown.pilot.mouse_up(offset=(7, row))
+        assert shown.app.screen.get_selected_text()
+        assert shown.app.prompt.has_focus
 
 
 async def test_the_wheel_scrolls_and_the_end_is_followed_again() -> None:

@@ -337,6 +337,7 @@ class Composer(Vertical):
 
     @on(events.Paste)
     def _pasted(self, event: events.Paste) -> None:
+        event.stop()
         text = event.text.replace("\r\n", "\n").replace("\r", "\n")  # terminals send returns
         self.attach(Attachment(f"pasted text ({len(text):,} characters)", text))
 

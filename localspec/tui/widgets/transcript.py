@@ -31,6 +31,7 @@ class Transcript(ScrollView, can_focus=True):
     """
 
     BINDING_GROUP_TITLE = "Conversation"
+    FOCUS_ON_CLICK = False
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter,w", "app.message('why')", "Why this speed"),
         Binding("up,k", "select(-1)", "Message above", show=False),
@@ -338,6 +339,9 @@ class Transcript(ScrollView, can_focus=True):
         return self.scrollable_content_region.height
 
     def on_click(self, event: events.Click) -> None:
+        if self.screen.get_selected_text():
+            return  # to be copied, after which the next message is written
+        self.focus()
         line = self.scroll_offset.y + event.y
         if 0 <= line < self._column.total:
             number = self._column.at(line)
