@@ -6,9 +6,10 @@ import os
 import re
 import shlex
 import sys
-from codecs import getincrementaldecoder
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from encodings.utf_8 import IncrementalDecoder
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -18,7 +19,7 @@ from textual._xterm_parser import XTermParser
 from textual.message import Message
 
 from localspec import paths
-from localspec.signals import Watchdog
+from localspec.signals import HANGUPS, Watchdog
 
 _RESTORE = (
     "\\033[<u"  # the keyboard protocol of the alternate screen
@@ -70,7 +71,7 @@ def running_in_terminal() -> Iterator[None]:
         driver: Any = import_module("textual.drivers.linux_driver")
         driver.XTermParser = KeyParser
         # Bytes that are not UTF-8 would end its thread.
-        driver.getincrementaldecoder = lambda name: partial(getincrementaldecoder(name), "replace")
+        driver.getincrementaldecoder = lambda _: partial(_Decoder, "replace")
     with ExitStack() as stack:
         with suppress(OSError):  # no shell, so no Unix terminal either
             script = _SCRIPT.format(restore=_RESTORE, sentence=_SENTENCE, log=shlex.quote(str(log)))
@@ -79,6 +80,18 @@ def running_in_terminal() -> Iterator[None]:
         sys.setswitchinterval(_SWITCH_INTERVAL)
         stack.enter_context(_redirect_native_output(log))
         yield
+
+
+class _Decoder(IncrementalDecoder):
+    """A decoder of what is typed, which ends the app with the terminal. The terminal's SIGHUP goes
+    to the first program on it, which may keep it for itself."""
+
+    def decode(self, data: Any, final: bool = False) -> str:
+        if not data and not final:
+            for number in HANGUPS:
+                os.kill(os.getpid(), number)
+            time.sleep(0.1)
+        return super().decode(data, final)
 
 
 class _TerminalStream(io.TextIOWrapper):

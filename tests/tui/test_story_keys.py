@@ -125,8 +125,8 @@ async def test_ctrl_c_copies_closes_a_dialog_and_then_stops() -> None:
 
 async def test_ctrl_c_clears_what_up_brings_back_and_ctrl_d_leaves() -> None:
     async with chat() as shown:
-        await shown.type("two words")
-        await shown.press("alt+b", "ctrl+d")
+        await shown.type("two words and")
+        await shown.press("alt+b", "backspace", "ctrl+delete", "alt+b", "ctrl+d")
         assert shown.app.prompt.text == "two ords"
         await shown.press("ctrl+c")
         assert shown.app.prompt.text == ""

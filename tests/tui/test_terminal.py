@@ -81,10 +81,18 @@ def test_a_signal_leaves_before_there_is_a_screen(tmp_path: Path) -> None:
         assert terminal.ended() == 128 + signal.SIGHUP
 
 
-@pytest.mark.parametrize(("stopped", "unbuffered"), [(False, ""), (False, "1"), (True, "1")])
-def test_a_terminal_that_is_closed(tmp_path: Path, stopped: bool, unbuffered: str) -> None:
+WRAPPER = ("sh", "-c", 'trap "" HUP; "$@"; exit $?', "sh")  # which alone gets SIGHUP
+
+
+@pytest.mark.parametrize(
+    ("stopped", "unbuffered", "wrapper"), [(False, "", WRAPPER), (False, "1", ()), (True, "1", ())]
+)
+def test_a_terminal_that_is_closed(
+    tmp_path: Path, stopped: bool, unbuffered: str, wrapper: tuple[str, ...]
+) -> None:
     """No process is left without one, which would read it again and again."""
-    with chat(home=tmp_path, PYTHONUNBUFFERED=unbuffered) as terminal:
+    command = (*wrapper, *LOCALSPEC, "chat")
+    with chat(home=tmp_path, command=command, PYTHONUNBUFFERED=unbuffered) as terminal:
         terminal.until("tale-13m-q8_0 + tale-3m-q8_0")
         terminal.until("Write a message")
         if stopped:

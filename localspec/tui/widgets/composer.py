@@ -82,7 +82,7 @@ class PromptInput(TextArea):
         Binding("tab", "complete", "Complete, or next panel", show=False),
         Binding("alt+left,alt+b", "cursor_word_left", show=False),
         Binding("alt+right,alt+f", "cursor_word_right", show=False),
-        Binding("alt+d", "delete_word_right", show=False),
+        Binding("alt+d,ctrl+delete", "delete_word_right", show=False),
         Binding("ctrl+d", "leave", "Quit, if the input is empty", show=False),
     ]
 
