@@ -154,7 +154,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "drafters": (2_139, 65),  # plans that options fix; windows of small caches
     "engine": (397, 10),  # frees unreferenced engines; sessions in the home folder
     "errors": (143, 20),  # missing folders, threads, libraries, extras and /proc
-    "files": (165, 12),  # file systems without locks; files that are not GGUF, or unreadable
+    "files": (175, 13),  # file systems without locks or sizes; files that are not GGUF
     # Missing parts, once in hub; value types and disk space, once in bench; incomplete downloads.
     "gguf": (1_745, 81),  # advice for the pieces of a split file; a cache of recently read files
     # Recognizes a damaged schema or index, and missing locks; saves to another file if it must.

@@ -108,11 +108,7 @@ def test_names_of_ollama_suggest_those_of_the_catalogue(typed: str, meant: str) 
 
 @pytest.mark.parametrize(
     ("typed", "entry"),
-    [
-        ("qwen3:14b", "qwen3-14b"),
-        ("gemma3:1b", "gemma-3-1b"),
-        ("smollm2:135m", "smollm2-135m"),  # smollm2 is an entry as well
-    ],
+    [("qwen3:14b", "qwen3-14b"), ("gemma3:1b", "gemma-3-1b"), ("smollm2:135m", "smollm2-135m")],
 )
 def test_names_of_ollama_are_those_of_the_catalogue(typed: str, entry: str) -> None:
     name, known = CatalogName(typed), catalog.load()
