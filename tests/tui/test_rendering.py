@@ -114,7 +114,7 @@ def test_replaced_text_and_new_width() -> None:
         ("$a*b*c$ for $5 and *$6*", ["$a*b*c$ for $5 and $6"]),
         ("So\n$$\na\n= b\n+ c\n\n- d\n$$\nend", "So||$$|a|= b|+ c||- d|$$||end".split("|")),
         ("> \\[\n> a\\\\\n> = b\n> \\].\n", "▌ \\[|▌ a\\\\|▌ = b|▌ \\].".split("|")),
-        ("Roses are red\nViolets", ["Roses are red", "Violets"]),
+        ("Roses are red\nViolets\n---", ["Roses are red", "Violets", "", "-" * 70]),
         ("|a|b|\n|-|-|\n|x<br>`<br>`<BR />z|1|", ["a     b", "───────", "x     1", "<br>", "z"]),
         (f"|{'y' * 90}|b|\n|-|-|", ["y" * 65, f"{'y' * 25:67}b", "─" * 68]),
         ("1. 2 eggs\n2. salt", ["1. 2 eggs", "2. salt"]),

@@ -133,6 +133,7 @@ def _parser() -> MarkdownIt:
     # HTML tags are shown as text: a model may write <think> for the reader. Links without brackets
     # would need another package, and terminals detect them.
     parser = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
+    parser.disable("lheading")  # a rule below a line would make it a heading, as would the next `-`
     parser.inline.ruler.before("escape", "formula", _formula)
     parser.inline.ruler.before("escape", "break", _break)
     alt = ["paragraph", "reference", "blockquote", "list"]  # what it may interrupt
@@ -153,8 +154,8 @@ def _formula(state: StateInline, silent: bool) -> bool:
 
 
 def _formula_lines(state: StateBlock, start: int, end: int, silent: bool) -> bool:
-    """Rule for formulas of several lines: `= y` would make a heading of the line above, `+ y` a
-    list. As a block of code, an open one reaches to the end."""
+    """Rule for formulas of several lines: `+ y` would begin a list. As a block of code, an open one
+    reaches to the end."""
     found = _FORMULA_LINE.fullmatch(_line(state, start))
     if found is None or state.is_code_block(start):
         return False
