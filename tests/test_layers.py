@@ -156,7 +156,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "errors": (143, 20),  # missing folders, threads, libraries, extras and /proc
     "files": (175, 13),  # file systems without locks or sizes; files that are not GGUF
     # Missing parts, once in hub; value types and disk space, once in bench; incomplete downloads.
-    "gguf": (1_745, 81),  # advice for the pieces of a split file; a cache of recently read files
+    "gguf": (1_744, 81),  # advice for the pieces of a split file; a cache of recently read files
     # Recognizes a damaged schema or index, and missing locks; saves to another file if it must.
     "history": (1_561, 56),
     # Names damaged files in the cache, with the commands that download them again.
