@@ -158,7 +158,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Missing parts, once in hub; value types and disk space, once in bench; incomplete downloads.
     "gguf": (1_744, 81),  # advice for the pieces of a split file; a cache of recently read files
     # Recognizes a damaged schema or index, and missing locks; saves to another file if it must.
-    "history": (1_561, 56),
+    "history": (1_558, 56),
     # Names damaged files in the cache, with the commands that download them again.
     # Compares names without regard to ollama's spelling.
     "hub": (1_719, 74),  # pasted addresses; waiting for another download can be interrupted
@@ -214,7 +214,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # closed terminals; keeps the scroll position; copies text as written, also to the desktop;
     # keys from other chats; invalid bytes; keys pressed during start-up. Draws only the end of
     # long texts. Rendering threads share a document.
-    "tui": (4_825, 100),  # waiting downloads can be cancelled
+    "tui": (4_938, 100),  # cancelled downloads; formulas, line breaks and numbers; lost input
     "typed": (93, 10),  # errors name the function; numbers too large for a float; scalars
     "verify": (1_284, 62),  # compares a certificate with the local files and versions
     "worker_threads": (43, 10),
