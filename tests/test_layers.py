@@ -192,7 +192,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "race": (278, 18),
     "remote": (632, 20),
     "retrieval": (693, 38),  # reports where else learned texts may be; searches answers likewise
-    "scheduling": (1_306, 20),  # slots, once in three rooms; exit, forks, lost signals, event loops
+    "scheduling": (1_310, 20),  # slots, once in three rooms; exit, forks, timers, event loops
     "self_draft": (424, 14),  # texts of trials, once in pairing
     # Tool calls: formats of GLM, DeepSeek, Kimi K3, Step3 and twelve other families; unclosed and
     # numbered calls; calls that end within a value, or at any place of a chunk; prose that begins

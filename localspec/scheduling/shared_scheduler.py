@@ -43,7 +43,7 @@ class SharedScheduler(Scheduler):
         self.costs = SharedCosts(PairProfile())
         self._serving: Sequence[Task] = ()
         self._direct = False
-        self._timer = threading.Timer(0, self.wake)
+        self._timer: threading.Timer | None = None  # wakes it while readers pause
 
     def make_room(self) -> bool:
         """Evict something unused from the caches; returns whether it could."""
@@ -253,10 +253,14 @@ class SharedScheduler(Scheduler):
         if paused:
             _preempt(paused[-1])
             self.wake()
-        elif idle and not self._timer.is_alive():
-            self._timer = threading.Timer(PAUSED / 4, self.wake)
+        elif idle and self._timer is None:
+            self._timer = threading.Timer(PAUSED / 4, self._time_passed)
             self._timer.daemon = True
             self._timer.start()
+
+    def _time_passed(self) -> None:
+        self._timer = None  # before the turn, which may start another; this thread still lives
+        self.wake()
 
     def _preempt_youngest(self, tasks: Sequence[Task], error: CacheFull) -> None:
         """Preempt the youngest task, as nothing unused is left in the full cache."""
