@@ -159,8 +159,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "gguf": (1_744, 81),  # advice for the pieces of a split file; a cache of recently read files
     # Recognizes a damaged schema or index, and missing locks; saves to another file if it must.
     "history": (1_558, 56),
-    # Names damaged files in the cache, with the commands that download them again.
-    # Compares names without regard to ollama's spelling.
+    # Names damaged files, with the commands that download them again; knows ollama's spelling.
     "hub": (1_719, 74),  # pasted addresses; waiting for another download can be interrupted
     "identity": (62, 10),  # hashes whole files, for bench and hub
     "kernels": (10, 10),
@@ -175,8 +174,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # unevaluated, required and dependent properties; bounds close to 0; dates in leap years;
     # versions of UUIDs; base64; pointers and references, also endless ones; many optional names;
     # constants that crash llguidance.
-    # Grammars: tokens and forced text; custom tools, checked without a model; GBNF in which the
-    # longest match would be wrong.
+    # Grammars: tokens and forced text; custom tools; GBNF whose longest match would be wrong.
     "llama": (6_169, 249),  # GBNF by characters; frozen programs; image bytes; schemas of tools
     "llm_plugin": (100, 10),  # separates reasoning from answers; system prompts of earlier turns
     "loading": (894, 22),  # reads Medusa heads; discards measurements on a busy machine

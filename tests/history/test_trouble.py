@@ -127,7 +127,9 @@ def test_full_disk_keeps_messages_in_memory(tmp_path: Path) -> None:
     history.close()
     assert_holds(history.path, conversation)
     with files_of_at_most(1_000):  # where not even its log can be begun
-        assert "check permissions, disk and 'ulimit -f'" in notices(open_history(history.path))
+        history = open_history(history.path)
+        assert "check permissions, disk and 'ulimit -f'" in notices(history)
+    assert history.close()
 
 
 @pytest.fixture
