@@ -216,7 +216,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "typed": (93, 10),  # errors name the function; numbers too large for a float; scalars
     "verify": (1_284, 62),  # compares a certificate with the local files and versions
     "worker_threads": (43, 10),
-    "tests": (39_665, None),  # systems with limits and slow cores; conversations in memory
+    "tests": (39_686, None),  # systems with limits; conversations in memory; typed commands
     "tools": (3_375, None),  # estimates for larger models, an agent's session, schema masks
 }
 """For each room, the most lines of Python and the most public names; None: names are not limited.

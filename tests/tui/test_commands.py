@@ -4,7 +4,23 @@ from pathlib import Path
 
 import pytest
 
+from localspec.errors import UsageError
 from localspec.tui.session.commands import BY_NAME, complete, parse
+
+
+@pytest.mark.parametrize(
+    ("line", "name", "argument"),
+    [
+        ("/help", "help", ""),
+        ("/HELP", "help", ""),
+        ("/bye", "quit", ""),
+        ("/model a b", "model", "a b"),
+        ("/set  temperature 0.5 ", "set", "temperature 0.5"),
+        ("/system Be brief.\nAnd kind.", "system", "Be brief.\nAnd kind."),
+    ],
+)
+def test_parse_command(line: str, name: str, argument: str) -> None:
+    assert parse(line) == (BY_NAME[name], argument)
 
 
 @pytest.mark.parametrize(
@@ -12,7 +28,12 @@ from localspec.tui.session.commands import BY_NAME, complete, parse
 )
 def test_text_is_no_command(line: str) -> None:
     assert parse(line) is None
-    assert parse("/BYE  x\ny ") == (BY_NAME["quit"], "x\ny")
+
+
+@pytest.mark.parametrize("line", ["/nothing", "/", "/ help", "/hel"])
+def test_unknown_command(line: str) -> None:
+    with pytest.raises(UsageError, match="There is no command /"):
+        parse(line)
 
 
 def texts(line: str) -> list[str]:
