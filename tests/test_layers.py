@@ -180,11 +180,9 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "loading": (894, 22),  # reads Medusa heads; discards measurements on a busy machine
     "pairing": (874, 56),  # forecasts for experts and instruction sets; containers' memory
     "paths": (71, 12),  # file:// addresses
-    # Separates the cost of steps from busy periods; measures again what it left out, and corrects
-    # measurements on a busy machine at once.
+    # Separates the cost of steps from busy periods; corrects measurements on a busy machine.
     "policy": (2_042, 70),
-    # Calls by model family: ids, several in a row, channels; reasoning marks, unless quoted;
-    # results in the order of calls; roles that a template ignores; limits on generators.
+    # Calls by model family; reasoning marks, unless quoted; order of results; ignored roles.
     "prompting": (1_978, 68),  # text next to reasoning and calls; Hy4; developer messages
     "quality": (386, 15),  # checks the suite's name before its file; fields of questions
     "race": (278, 18),

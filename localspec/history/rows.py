@@ -16,10 +16,10 @@ from localspec.chat.conversation import (
 )
 
 MESSAGE = (*(field.name for field in fields(Message) if field.compare), "conversation")
-"""Columns of a message: its stored fields, and its conversation's id."""
+"""Columns of a message: the fields that equality compares, and its conversation's id."""
 
 HEADER = tuple(f.name for f in fields(Conversation) if f.compare and f.name != "messages")
-"""Columns of a conversation."""
+"""Columns of a conversation. A new field of either needs a migration."""
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 

@@ -93,7 +93,7 @@ class Context(NativeCache):
         *,
         flag: ctypes.Array[ctypes.c_char] | None = None,
     ) -> Context:
-        """A cache with a native context of its own; `flag`: see `NativeContext`."""
+        """A cache over a new native context; `flag`: see `NativeContext`."""
         return cls(SharedContext(model, replace(options, parallel=1), flag=flag))
 
     def take_notices(self) -> list[str]:

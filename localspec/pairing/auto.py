@@ -152,13 +152,13 @@ def decide(
     # Forecasts for drafts made by `-d self` are too high, so only measured ones count.
     judged = [m for m in models if m.source != SELF_MADE or Path(realpath(m.path)) in known]
     found = candidates(target, judged, use, known)
-    paying = [(one, told) for one in found if (told := one.forecast) is not None and told.pays]
-    for place, (one, told) in enumerate(paying):
+    paying = [(one, gain) for one in found if (gain := one.forecast) is not None and gain.pays]
+    for place, (one, gain) in enumerate(paying):
         if any((check.rule, check.verdict) == ("memory", WARN) for check in one.checks):
             continue
-        evidence = f"expected {told.speed_up:.1f}×; run 'localspec doctor' to measure it"
-        if told.measured:
-            evidence = f"'localspec doctor' measured {told.speed_up:.2f}×"
+        evidence = f"expected {gain.speed_up:.1f}×; run 'localspec doctor' to measure it"
+        if gain.measured:
+            evidence = f"'localspec doctor' measured {gain.speed_up:.2f}×"
         why = f"using {one.model.name} as draft model ({evidence})"
         return Choice(one.model.path, why, temporary=place > 0)
     return Choice(None, _why_none(target, found), temporary=bool(paying))

@@ -21,10 +21,9 @@ CHUNK = 64  # default prompt tokens per pass while decode steps wait
 
 class SharedScheduler(Scheduler):
     """Combines the requests of all tasks into few passes. Prompts and steps alternate. `caches`: by
-    `Wait.DRAFT` and `Wait.TARGET`; none for a single task, whose passes are its own. `chunk`: most
-    tokens per pass of one prompt while other tasks
-    run, of all while steps wait; `piece`: most tokens of prompts in a pass without steps, None for
-    all that fit."""
+    `Wait.DRAFT` and `Wait.TARGET`; none for a single task, which shares no passes. `chunk`: most
+    tokens per pass of one prompt while other tasks run, of all while steps wait; `piece`: most
+    tokens of prompts in a pass without steps, None for all that fit."""
 
     def __init__(
         self,

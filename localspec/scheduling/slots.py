@@ -277,8 +277,8 @@ class PrefixCache:
 
 
 class Slots(SharedScheduler):
-    """The slots of a pair, which are `all`: one over caches of its own, or several over shared
-    ones, with a prefix cache.
+    """The slots of a pair, which are `all`: one that owns its caches, or several that share them,
+    with a prefix cache.
 
     `make_model`: creates the draft model over a slot's draft cache; `heads`: for each slot, a
     trained head with its cache, or None; `chunk`, `piece`: as for `SharedScheduler`."""
