@@ -225,7 +225,7 @@ def test_failing_part_does_not_affect_the_others() -> None:
 def test_cells_of_a_paused_answer_are_freed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shared_scheduler, "PAUSED", 1e-2)
     run = threading.Timer.run  # whose thread may end after the turn that it causes
-    monkeypatch.setattr(threading.Timer, "run", lambda t: (run(t), compute_thread.settle(PATIENCE)))
+    monkeypatch.setattr(threading.Timer, "run", lambda t: (run(t), compute_thread.call(int)))
     table = Fixture()
 
     def unread(task: Task) -> None:
