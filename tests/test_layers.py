@@ -181,14 +181,14 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "pairing": (874, 56),  # forecasts for experts and instruction sets; containers' memory
     "paths": (71, 12),  # file:// addresses
     # Separates the cost of steps from busy periods; corrects measurements on a busy machine.
-    "policy": (2_042, 70),
+    "policy": (2_010, 70),
     # Calls by model family; reasoning marks, unless quoted; order of results; ignored roles.
     "prompting": (1_978, 68),  # text next to reasoning and calls; Hy4; developer messages
     "quality": (386, 15),  # checks the suite's name before its file; fields of questions
     "race": (278, 18),
     "remote": (632, 20),
     "retrieval": (693, 38),  # reports where else learned texts may be; searches answers likewise
-    "scheduling": (1_310, 20),  # slots, once in three rooms; exit, forks, timers, event loops
+    "scheduling": (1_309, 20),  # slots, once in three rooms; exit, forks, timers, event loops
     "self_draft": (424, 14),  # texts of trials, once in pairing
     # Tool calls: formats of GLM, DeepSeek, Kimi K3, Step3 and twelve other families; unclosed and
     # numbered calls; calls that end within a value, or at any place of a chunk; prose that begins
