@@ -135,8 +135,7 @@ def test_only_the_binding_imports_llama_cpp() -> None:
 
 BUDGETS: dict[str, tuple[int, int | None]] = {
     "__main__": (14, 0),
-    # The preparation of answers, once in engine; names other vocabularies; reports full disks.
-    "answering": (247, 10),
+    "answering": (247, 10),  # preparation, once in engine; other vocabularies; full disks
     "async_engine": (311, 7),  # refuses other event loops, with advice
     "bench": (2_028, 85),  # compares three other programs; scales models
     "cgroups": (60, 10),  # threads beyond a container's CPU limit stall the others
@@ -157,8 +156,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "files": (175, 13),  # file systems without locks or sizes; files that are not GGUF
     # Missing parts, once in hub; value types and disk space, once in bench; incomplete downloads.
     "gguf": (1_744, 81),  # advice for the pieces of a split file; a cache of recently read files
-    # Recognizes a damaged schema or index, and missing locks; saves to another file if it must.
-    "history": (1_558, 56),
+    "history": (1_558, 56),  # damaged schemas and indexes; missing locks; another file
     # Names damaged files, with the commands that download them again; knows ollama's spelling.
     "hub": (1_719, 74),  # pasted addresses; waiting for another download can be interrupted
     "identity": (62, 10),  # hashes whole files, for bench and hub
@@ -180,8 +178,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "loading": (894, 22),  # reads Medusa heads; discards measurements on a busy machine
     "pairing": (874, 56),  # forecasts for experts and instruction sets; containers' memory
     "paths": (71, 12),  # file:// addresses
-    # Separates the cost of steps from busy periods; corrects measurements on a busy machine.
-    "policy": (2_010, 70),
+    "policy": (2_010, 70),  # busy periods; corrects measurements on a busy machine
     # Calls by model family; reasoning marks, unless quoted; order of results; ignored roles.
     "prompting": (1_978, 68),  # text next to reasoning and calls; Hy4; developer messages
     "quality": (386, 15),  # checks the suite's name before its file; fields of questions
