@@ -162,16 +162,11 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "identity": (62, 10),  # hashes whole files, for bench and hub
     "kernels": (10, 10),
     "keywords": (231, 11),  # the options of answers, once in engine; names from other tools
-    # Models: drafts compute only some logits; errors after closing; huge pages; kept graphs; types
-    # shared with the kernels; interrupts while a model or a context is opened; unknown system load;
-    # aborts when memory runs out; hybrid processors and containers; threads replaced by gevent.
-    # Patterns: the syntax and escapes of ECMA and Python; hyphens next to classes; lookahead and
-    # lookbehind; sets that exclude quotes, in JSON strings.
-    # Schemas: OpenAPI's nulls, zod's never and URLs, pydantic's decimals; names of keys by pattern,
-    # length or format; closed parts of allOf; alternatives of oneOf as written; dialects;
-    # unevaluated, required and dependent properties; bounds close to 0; dates in leap years;
-    # versions of UUIDs; base64; pointers and references, also endless ones; many optional names;
-    # constants that crash llguidance.
+    # Models: chosen logits; errors after closing; huge pages; kept graphs; interrupted opening;
+    # aborts when memory runs out; hybrid processors and containers; gevent.
+    # Patterns: ECMA's and Python's syntax; lookahead and lookbehind; sets that exclude quotes.
+    # Schemas: OpenAPI's, zod's and pydantic's; names of keys; closed parts of allOf; dialects;
+    # unevaluated, required and dependent properties; small bounds; formats; endless references.
     # Grammars: tokens and forced text; custom tools; GBNF whose longest match would be wrong.
     "llama": (6_169, 249),  # GBNF by characters; frozen programs; image bytes; schemas of tools
     "llm_plugin": (100, 10),  # separates reasoning from answers; system prompts of earlier turns
@@ -187,16 +182,10 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "retrieval": (693, 38),  # reports where else learned texts may be; searches answers likewise
     "scheduling": (1_309, 20),  # slots, once in three rooms; exit, forks, timers, event loops
     "self_draft": (424, 14),  # texts of trials, once in pairing
-    # Tool calls: formats of GLM, DeepSeek, Kimi K3, Step3 and twelve other families; unclosed and
-    # numbered calls; calls that end within a value, or at any place of a chunk; prose that begins
-    # like a call in Python; reasoning between calls; custom tools with a grammar; results that are
-    # images, JSON or failures; tools that a conversation adds and removes; searches for tools.
-    # Requests: fields of coding agents; content as lists of texts; whether to reason, and reasoning
-    # to keep; base64 of mail and URLs; n_indent; empty lines after a body. An incomplete request
-    # does not delay the exit. Infill and near-JSON have separate files.
-    # Responses: all fields; usage in every event; log-probabilities, also of end tokens.
-    # Models: unloading after an answer; no waiting for requests to other models; ollama's models
-    # that are not loaded, or only embed. Stops while a model loads; few file descriptors.
+    # Tool calls: formats of sixteen families; unclosed and numbered calls; prose that begins like a
+    # call; custom tools with a grammar; results of any kind; tools that come and go.
+    # Requests: fields of coding agents; reasoning to keep; base64; infill; incomplete requests.
+    # Models: unloading after an answer; ollama's that are not loaded; stops while one loads.
     "server": (6_023, 206),  # page.html; any name of a tool; the list of models for Codex
     "sessions": (663, 22),  # chooses which caches to keep; files that cannot be mapped
     "settings": (120, 10),

@@ -5,10 +5,12 @@ import os
 import sysconfig
 import venv
 import zipfile
-from importlib.metadata import version
+from importlib.metadata import distributions, metadata, version
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 
 from hatch_build import LIBRARY, PLACE
 from tests.cli.process import finished, run_python
@@ -44,6 +46,15 @@ def test_users_without_a_home_get_the_root(home: dict[str, str]) -> None:
     run = run_python(f"{nobody}print(paths.cache_folder(), os.environ.get('HOME'))", env=home)
     assert run.succeeded().startswith(("/.cache/", "/Library/"))
     assert run.out.endswith(f" {home.get('HOME')}\n"), "the environment is the program's"
+
+
+def test_pins_suit_the_oldest_python() -> None:
+    oldest = metadata("localspec")["Requires-Python"].removeprefix(">=")
+    needed = {each.name: each.metadata["Requires-Python"] or "" for each in distributions()}
+    pins = (REPOSITORY / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    for pin in map(Requirement, pins[1:]):
+        if pin.marker is None or pin.marker.evaluate({"python_version": oldest}):
+            assert oldest in SpecifierSet(needed.get(pin.name, "")), pin
 
 
 def test_built_wheel_runs_from_another_folder(tmp_path: Path) -> None:
