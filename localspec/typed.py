@@ -1,5 +1,6 @@
 """Conversion and checks of callers' values by their declared types."""
 
+import math
 import operator
 import os
 import sys
@@ -12,7 +13,7 @@ from inspect import iscoroutinefunction as is_async
 from types import NoneType, UnionType
 from typing import Any, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from localspec.errors import WrongType
+from localspec.errors import UsageError, WrongType
 
 Params = ParamSpec("Params")
 Result = TypeVar("Result")
@@ -64,7 +65,7 @@ def convert_fields(record: Any, *besides: str) -> None:
 def convert(name: str, value: Any, kind: Any) -> Any:
     """Return a value of a declared type: numbers of other libraries become Python's, members of
     enumerations their values, and any iterable passes as a sequence. Raises WrongType for another
-    type."""
+    type, and UsageError for an empty path."""
     if getattr(value, "shape", None) == ():  # a scalar of numpy or torch
         value = value.item()
     value = value.value if isinstance(value, Enum) else value
@@ -75,6 +76,10 @@ def convert(name: str, value: Any, kind: Any) -> Any:
         return value
     if isinstance(value, int) and value.bit_length() > sys.float_info.max_exp:
         raise WrongType(f"{name.replace('_', '-')} has more than 300 digits. Give a smaller one.")
+    if isinstance(value, float) and math.isnan(value):
+        raise WrongType(f"{name.replace('_', '-')} is nan. Give a number.")
+    if os.PathLike in bases and value == "":
+        raise UsageError(f"{name.replace('_', '-')} is empty. Leave it out, or name a file.")
     if isinstance(value, tuple(bases)) and not isinstance(value, _BYTES) and not is_async(value):
         return value
     if float in bases and isinstance(value, int):
@@ -82,7 +87,7 @@ def convert(name: str, value: Any, kind: Any) -> Any:
     for base, number in ((int, operator.index), (float, float)):
         if base in bases and not isinstance(value, (str, *_BYTES)):
             with suppress(TypeError, ValueError, ArithmeticError):
-                return number(value)
+                return convert(name, number(value), kind)
     words = (
         _WORDS.get(base, f"a{'n' * base.__name__.startswith(('A', 'E'))} {base.__name__}")
         for base in bases

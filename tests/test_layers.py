@@ -197,7 +197,10 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # keys from other chats; invalid bytes; keys pressed during start-up. Draws only the end of
     # long texts. Rendering threads share a document.
     "tui": (4_938, 100),  # cancelled downloads; formulas, line breaks and numbers; lost input
-    "typed": (93, 10),  # errors name the function; numbers too large for a float; scalars
+    "typed": (
+        98,
+        10,
+    ),  # errors name the function; numbers that no float holds; scalars; empty paths
     "verify": (1_284, 62),  # compares a certificate with the local files and versions
     "worker_threads": (43, 10),
     "tests": (39_686, None),  # systems with limits; conversations in memory; typed commands

@@ -120,13 +120,14 @@ class Sampler:
         few = 0 < (k := params.top_k) < len(row)
         if constraint is not None and not few:
             row = constraint.masked(row)
+        best = row[argmax(row)]
         if few:
             ids = top_ids(row, k) if constraint is None else constraint.likeliest(row, k)
             ids, total = _possible(row, ids), None
         elif params.top_p < 1.0:
-            ids, total = _nucleus(row, params.top_p)
+            ids, total = _nucleus(row, best, params.top_p)
         else:
-            bound = row.max() + math.log(params.min_p) if params.min_p > 0.0 else -np.inf
+            bound = best + math.log(params.min_p) if params.min_p > 0.0 else -np.inf
             ids = np.flatnonzero(row >= bound).astype(np.int32)
             ids = _possible(row, ids[(-row[ids]).argsort(kind="stable")])
             total = None
@@ -160,10 +161,9 @@ class Sampler:
         return row
 
 
-def _nucleus(row: Row, top_p: float) -> tuple[Ids, float]:
+def _nucleus(row: Row, best: np.float32, top_p: float) -> tuple[Ids, float]:
     """Ids, best first, that hold at least `top_p` of the mass, and the softmax normaliser relative
-    to the largest logit. Only the head is sorted."""
-    best = row[argmax(row)]
+    to `best`, the largest logit. Only the head is sorted."""
     if best == -np.inf:
         best = np.float32(0.0)  # `_possible` raises the error
     weights = np.exp(row - best)

@@ -134,7 +134,7 @@ def test_empty_names_of_files(cli: Cli, option: str) -> None:
     cli("run", option, "", "hi").refused(f"{option} is empty. Leave it out, or ")
     cli("learn", "").refused("PATH is empty. Leave it out, or ")
     cli("distill", "").refused("PROMPTS is empty. Leave it out, or ")
-    cli("run", "-d", "", "hi").refused("The name of the model is empty.")
+    cli("run", "-d", "", "hi").refused("draft is empty. Leave it out, or ")
 
 
 def test_counts_that_no_database_takes(cli: Cli) -> None:

@@ -180,6 +180,7 @@ def test_what_is_no_number_is_refused(name: str, value: object) -> None:
         (lambda engine: engine.tokenize(b"x"), "text is b'x'. Give text"),
         (lambda engine: engine.logits([-1]), "no token -1"),
         (lambda engine: engine.logits([]), "no tokens"),
+        (lambda engine: engine.learn({}, patience=np.float32("nan")), "patience is nan"),
         (lambda engine: engine.likelihood([10**9]), "no token"),
         (lambda engine: engine.likelihood([1], -1), "alternatives is -1"),
         (lambda engine: engine.first_wrong([1], ["x"]), "whole numbers"),
@@ -479,10 +480,9 @@ def test_invalid_arguments_are_refused_at_the_call(
     [
         (lambda: SamplingParams(top_k=untyped("5")), "top-k is '5'. Give a whole number"),
         (lambda: SamplingParams(temperature=untyped(None)), "temperature is None. Give a number"),
-        (
-            lambda: SamplingParams(logit_bias=untyped({1: "x"})),
-            "logit-bias is .* for each token id",
-        ),
+        (lambda: SamplingParams(logit_bias=untyped({1: "x"})), "logit-bias is .* each token id"),
+        (lambda: ModelOptions(mmproj=""), "mmproj is empty. Leave it out"),
+        (lambda: ModelOptions(lora=["a", ""]), "lora is empty. Leave it out"),
         (lambda: SamplingParams(temperature=10**400), "temperature has more than 300 digits"),
         (lambda: ModelOptions(context=10**5000), "context has more than 300 digits"),
         (lambda: SamplingParams(logit_bias={2**70: 1}), "for each token"),
