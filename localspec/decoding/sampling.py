@@ -28,6 +28,10 @@ NO_TOKEN = -1  # stands for the token after a draft if none is possible
 DEAD_ENDS = (NativeError, UsageError)
 """Raised where grammar or bias leaves no token. They end a draft but not the answer, which may end
 before that position."""
+_IMPOSSIBLE = (
+    "No token is possible here: the grammar or the logit bias rules all of them out. "
+    "Loosen the grammar, or remove the bias."
+)
 GROUPS = 1024
 """Groups of `top_ids`; few enough that sorting their maxima is cheap."""
 
@@ -93,7 +97,7 @@ class Sampler:
         """The token that greedy decoding picks, lowest id on ties."""
         row = self._adjusted(row, recent) if self.adjusts else row
         best = argmax(row)
-        if constraint is None or (row.item(best) != NEVER and constraint.allows(best)):
+        if constraint is None or constraint.allows(best):
             return best
         return int(_possible(row, constraint.likeliest(row, 1))[0])
 
@@ -164,8 +168,6 @@ class Sampler:
 def _nucleus(row: Row, best: np.float32, top_p: float) -> tuple[Ids, float]:
     """Ids, best first, that hold at least `top_p` of the mass, and the softmax normaliser relative
     to `best`, the largest logit. Only the head is sorted."""
-    if best == -np.inf:
-        best = np.float32(0.0)  # `_possible` raises the error
     weights = np.exp(row - best)
     total = float(weights.sum(dtype=np.float64))
     k = 256
@@ -180,20 +182,18 @@ def _possible(row: Row, ids: Ids) -> Ids:
     """Drop tokens with logit -inf from `ids`, which are best first."""
     if len(ids) and row.item(ids.item(-1)) == NEVER:
         ids = ids[row[ids] > -np.inf]
-    if not len(ids) or row.item(ids.item(0)) == math.inf:
-        argmax(row)
-        raise NativeError(
-            "No token is possible here: the grammar or the logit bias rules all of them out. "
-            "Loosen the grammar, or remove the bias."
-        )
+    if not len(ids):
+        raise NativeError(_IMPOSSIBLE)
     return ids
 
 
 def argmax(row: Row) -> int:
-    """The token with the largest logit; a NativeError if logits are NaN or infinite."""
+    """The token with the largest logit; a NativeError if there is none, or logits are NaN or
+    infinite."""
     best = int(row.argmax())
-    if not row.item(best) < math.inf:  # also true of NaN, which is the largest for numpy
-        raise NativeError("The model computes NaN or infinity. Try another file, or --kernels off.")
+    if not NEVER < row.item(best) < math.inf:  # also true of NaN, which is the largest for numpy
+        wrong = "The model computes NaN or infinity. Try another file, or --kernels off."
+        raise NativeError(_IMPOSSIBLE if row.item(best) == NEVER else wrong)
     return best
 
 

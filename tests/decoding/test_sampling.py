@@ -178,9 +178,11 @@ EVERY_PATH = {
 @pytest.mark.parametrize("size", [3, 6000])
 @pytest.mark.parametrize("allowed", [[], [1]], ids=["nothing", "what is banned"])
 def test_impossible_grammar_raises(params: SamplingParams, size: int, allowed: list[int]) -> None:
-    params = replace(params, logit_bias={1: -math.inf})
-    with pytest.raises(NativeError, match="No token is possible here"):
-        Sampler(params, size).distribution(np.zeros(size, np.float32), NONE, only(allowed, size))
+    row = np.zeros(size, np.float32)
+    for banned, grammar in (({1}, only(allowed, size)), (range(size), None)):
+        biased = replace(params, logit_bias=dict.fromkeys(banned, -math.inf))
+        with pytest.raises(NativeError, match="No token is possible here"):
+            Sampler(biased, size).distribution(row, NONE, grammar)
 
 
 @pytest.mark.parametrize("params", EVERY_PATH.values(), ids=EVERY_PATH.keys())
