@@ -168,7 +168,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Schemas: OpenAPI's, zod's and pydantic's; names of keys; closed parts of allOf; dialects;
     # unevaluated, required and dependent properties; small bounds; formats; endless references.
     # Grammars: tokens and forced text; custom tools; GBNF whose longest match would be wrong.
-    "llama": (6_169, 249),  # GBNF by characters; frozen programs; image bytes; schemas of tools
+    "llama": (6_170, 249),  # GBNF by characters; frozen programs; image bytes; long tokens
     "llm_plugin": (100, 10),  # separates reasoning from answers; system prompts of earlier turns
     "loading": (894, 22),  # reads Medusa heads; discards measurements on a busy machine
     "pairing": (874, 56),  # forecasts for experts and instruction sets; containers' memory

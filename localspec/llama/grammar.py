@@ -44,6 +44,7 @@ _MAX_ITEMS = 8_000
 """Of llguidance's parser at one place. It counts four for each property that may come next."""
 _ANCHORS = {"Word": r"word boundaries (\b) cannot be followed"}
 _ANCHORS |= dict.fromkeys(("Start", "End"), "^ and $ can only be followed at its ends")
+_LONGEST = 1024  # bytes of a token; llguidance crashes on longer ones, so they are never allowed
 _DEAD_END = "NoExtensionBias"
 """llguidance's error if no token may follow."""
 _PENALTIES = np.where(
@@ -210,7 +211,7 @@ def lark_of_regex(pattern: str) -> str:
     if not pattern:
         raise UsageError("The regular expression is empty. Leave it out, or give one.")
     _require_length(pattern, "regular expression", MAX_PATTERN)
-    pattern = as_rust(re.sub(r"(?<!\\)\{,(?=\d+\})", "{0,", pattern))  # as Python reads
+    pattern = as_rust(pattern)
     # It has to match as a whole anyway, and llguidance refuses anchors elsewhere.
     begins = pattern.startswith("^")
     ends = pattern.endswith("$") and len(re.findall(r"\\*$", pattern[:-1])[0]) % 2 == 0
@@ -244,7 +245,7 @@ class _TokenTable:
     def __init__(self, vocabulary: Vocabulary, ends: list[int]) -> None:
         spelled = vocabulary.token_bytes()
         self.eos_token_id = ends[0] if ends else None
-        self.tokens = [bytes(piece) for piece in spelled.pieces]
+        self.tokens = [piece if len(piece) <= _LONGEST else b"" for piece in spelled.pieces]
         self.special_token_ids = sorted(spelled.controls | set(ends))
 
     def __call__(self, text: str) -> list[int]:

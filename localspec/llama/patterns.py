@@ -6,11 +6,12 @@ MAX_PATTERN = 10_000
 """Maximum characters of a regular expression; more can take seconds."""
 _ECMA = re.compile(
     r"\\u(?P<high>[dD][89abAB]\w\w)\\u(?P<low>[dD][c-fC-F]\w\w)|\\(?P<nul>0)(?!\d)"
-    r"|\\[a-zA-Z]\{[^}]*\}|\\(?P<letter>[<>]|[^\0-\x7f])|\\c(?P<control>[a-zA-Z])|\\."
+    r"|\\[pPuUxN]\{[^}]*\}|\\(?P<letter>[<>]|[^\0-\x7f])|\\c(?P<control>[a-zA-Z])|\\."
     r"|(?P<any>\[\^\])(?!\]|[^]*+?{][^]]*\])"  # in Python, a "]" that begins a set is literal
-    r"|\[(?P<set>\^?\]?(?:\\.|[^]\\])*)\]|(?P<brace>\{)(?!\d+(?:,\d*)?\})",
+    r"|\[(?P<set>\^?\]?(?:\\.|[^]\\])*)\]|\{,(?=\d+\})|\{(?!\d+(?:,\d*)?\})",
     re.DOTALL,
 )
+_BRACES = {"{": r"\{", "{,": "{0,"}
 _PART = re.compile(r"\\.|\[(?:\\.|[^]\\])*\]|.", re.DOTALL)
 """An escape, a set or a character."""
 _CHARACTERS = re.compile(
@@ -82,8 +83,7 @@ def as_rust(pattern: str, *, quoted: bool = False) -> str:
             return r"[\s\S]"
         if found["nul"]:
             return r"\x00"
-        written = rf"\{found[0]}" if found["brace"] else found[0].replace(r"\Z", r"\z")
-        return found["letter"] or written
+        return found["letter"] or _BRACES.get(found[0]) or found[0].replace(r"\Z", r"\z")
 
     return _ECMA.sub(part, pattern)
 

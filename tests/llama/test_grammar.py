@@ -1,11 +1,16 @@
 """Grammars over the embedded vocabulary."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
+from gguf import TokenType
 
-from localspec import UsageError
+from localspec import ModelOptions, UsageError
 from localspec.llama.grammar import Grammar
+from localspec.llama.model import Model
 from localspec.llama.vocabulary import Vocabulary
+from tests.support.retokenised import with_special_tokens
 from tests.support.schemas import check_texts, lets_through
 
 
@@ -58,6 +63,15 @@ def test_grammar_starts_after_a_thought(vocabulary: Vocabulary, closes: str) -> 
         assert b"x" not in pieces(vocabulary, grammar)
         advance(vocabulary, grammar, "ab")
         assert pieces(vocabulary, grammar) == {b"<|end|>", b"<|endoftext|>"}
+
+
+def test_tokens_too_long_for_llguidance_are_not_allowed(tmp_path: Path, draft_path: Path) -> None:
+    special = [("<s>", TokenType.CONTROL), ("</s>", TokenType.CONTROL)]
+    special.append(("x" * 2000, TokenType.USER_DEFINED))
+    file = tmp_path / "long.gguf"
+    with_special_tokens(file, draft_path, special, template="", spaced=False)
+    with Model(file, ModelOptions()) as model:
+        check_texts(model.vocabulary, Grammar.from_regex(model.vocabulary, "x+"), ["xx"], ["y"])
 
 
 def test_forbidden_token_is_refused(vocabulary: Vocabulary) -> None:
