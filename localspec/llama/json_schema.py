@@ -179,9 +179,9 @@ def _drop_options(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 def _patterns_of(part: Any, root: Mapping[str, Any]) -> int:
     """How many patterns a schema and those of its `allOf` apply to one text."""
-    options = part.get("allOf", ()) if isinstance(part, dict) else ()
-    own = "pattern" in resolve_reference(part, root)
-    return own + sum(_patterns_of(one, root) for one in options if isinstance(options, list))
+    options = part.get("allOf") if isinstance(part, dict) else None
+    parts = options if isinstance(options, list) else ()
+    return ("pattern" in resolve_reference(part, root)) + sum(_patterns_of(x, root) for x in parts)
 
 
 def _forbid_endless(schema: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -302,6 +302,7 @@ def test_accepted_and_rejected_answers(
             {"allOf": [{"type": "object", "properties": [1]}, {"required": {"a": 1}}]},
             "must be an object",
         ),
+        ({"properties": {"a": {"allOf": 1}}}, "allOf must be an array"),
         (False, "No answer can match"),
         ([], "an object"),
         ({"enum": [f"{i}" for i in range(30_000)]}, "too large"),
