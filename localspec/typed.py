@@ -78,7 +78,7 @@ def convert(name: str, value: Any, kind: Any) -> Any:
         raise WrongType(f"{name.replace('_', '-')} has more than 300 digits. Give a smaller one.")
     if isinstance(value, float) and math.isnan(value):
         raise WrongType(f"{name.replace('_', '-')} is nan. Give a number.")
-    if os.PathLike in bases and value == "":
+    if isinstance(value, str) and not value and os.PathLike in bases:
         raise UsageError(f"{name.replace('_', '-')} is empty. Leave it out, or name a file.")
     if isinstance(value, tuple(bases)) and not isinstance(value, _BYTES) and not is_async(value):
         return value
