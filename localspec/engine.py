@@ -162,9 +162,9 @@ class Engine(Unique, AbstractContextManager["Engine"], AnswerGenerator):
         """Start an answer; iterate the result for its chunks.
 
         Args:
-            prompt: chat messages, raw text, or token ids. With `ModelOptions.mmproj`, the content
-                of a message may be a list of `{"type": "text", "text": …}` and `{"type": "image",
-                "image": bytes}`.
+            prompt: chat messages (the answer continues a last one of the assistant), raw text, or
+                token ids. With `ModelOptions.mmproj`, a content may be a list of `{"type": "text",
+                "text": …}` and `{"type": "image", "image": bytes}`.
             asked: see `localspec.keywords.AnswerOptions`.
 
         Raises:

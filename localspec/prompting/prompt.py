@@ -17,6 +17,7 @@ from localspec.decoding.stats import GenerationStats
 from localspec.errors import ContextOverflow, UsageError
 from localspec.llama.pictures import MARK, Picture, mark_images
 from localspec.llama.vocabulary import SpecialToken, Vocabulary
+from localspec.prompting.continuation import begun_text, merge_answers
 from localspec.prompting.detokenizer import (
     BEGINNINGS,
     CLOSES,
@@ -133,7 +134,7 @@ class PromptBuilder:
         if isinstance(prompt, str) or not reasons(self._model.chat_template):
             return None
         messages, _ = mark_images(prompt)
-        thinking = ends_thinking(self.text(messages), messages[-1])
+        thinking = ends_thinking(self._continued(messages), messages[-1])
         return thinking if thinking or free else None
 
     def reader(self, prompt: Prompt, *, thinks: bool | None) -> Reader:
@@ -233,7 +234,15 @@ class PromptBuilder:
 
     def _render(self, messages: Sequence[Message]) -> Tokens:
         texts, images = mark_images(messages)
-        return self.rendered(self.text(texts), images)
+        return self.rendered(self._continued(texts), images)
+
+    def _continued(self, messages: Sequence[Message]) -> str:
+        """As `text`; the answer continues a last message of the assistant."""
+        merged, begun = merge_answers(messages)
+        if not begun or len(merged) == 1:
+            return self.text(merged)
+        text = self.text(merged[:-1])
+        return begun_text(text, merged[-1], self.thought_marks, self.begun_marks)
 
     @cached_property
     def _template(self) -> ChatTemplate:

@@ -2,18 +2,16 @@
 
 import asyncio
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from localspec import Engine
 from localspec.llama import pictures
-from localspec.prompting.detokenizer import ANALYSIS, CHANNEL
-from localspec.prompting.marked_text import keep_marks, mark_text
+from localspec.prompting.continuation import begun_text, is_answer_text, merge_answers
+from localspec.prompting.detokenizer import ANALYSIS
 from localspec.prompting.prompt import Tokens
 from localspec.prompting.reasoning import Reader, ends_thinking, reasoning_reader, reasons
-from localspec.prompting.roles import joined
 from localspec.prompting.template import check_messages
 from localspec.server.answers import StreamRequest
 from localspec.server.call_formats import CONTROL
@@ -74,15 +72,9 @@ def chat_text(engine: Engine, chat: Chat) -> str:
     messages, prompts, more = chat.messages, engine.prompts, dict(chat.variables)
     check_messages(messages)
     tools = [tool.as_openai() for tool in chat.tools.tools] if prompts.knows_tools else None
-    last, continues = messages[-1], chat.continues
-    begun = last["role"] == "assistant" and not last.get("tool_calls")
-    if continues is None:
-        continues = chat.begins is None and begun
-        while continues and [one["role"] for one in messages[-2:]] == ["assistant"] * 2:
-            *before, first, last = messages  # agents send several in a row
-            content = joined(first.get("content") or "", last["content"])
-            messages = [*before, last := {**first, **last, "content": content}]
-            continues = not last.get("tool_calls")
+    continues, begun = chat.continues, is_answer_text(messages[-1])
+    if continues is None and chat.begins is None:
+        messages, continues = merge_answers(messages)
     if not continues:
         if chat.begins is not None:
             more["add_generation_prompt"] = chat.begins
@@ -93,15 +85,9 @@ def chat_text(engine: Engine, chat: Chat) -> str:
         raise ApiError(400, "Only a text by the assistant can be continued.")
     if len(messages) == 1:
         raise ApiError(400, "There is nothing before the assistant's message. Ask something.")
-    if continues == "reasoning_content":
-        last = {**last, "content": ""}
-    text = prompts.text(messages[:-1], tools=tools, more=more)
-    opens, closes = prompts.thought_marks
-    if last.get("reasoning_content") or str(last.get("content")).lstrip().startswith(opens):
-        # It replaces the empty thought with which some templates begin an answer.
-        empty = rf"({re.escape(opens)}\s*)?{re.escape(closes)}\s*\Z"
-        text = keep_marks(re.sub(empty, "", text))
-    return text + _continuation(text, last, *prompts.begun_marks, closed=continues == "content")
+    last = {**messages[-1], "content": ""} if continues == "reasoning_content" else messages[-1]
+    text, marks = prompts.text(messages[:-1], tools=tools, more=more), prompts.thought_marks
+    return begun_text(text, last, marks, prompts.begun_marks, closed=continues == "content")
 
 
 async def request_of(engine: Engine, chat: Chat) -> StreamRequest:
@@ -155,21 +141,3 @@ async def request_of(engine: Engine, chat: Chat) -> StreamRequest:
 
     ask = ask.with_options(thinks=thinks)
     return replace(ask, prompt=prompt, messages=chat.messages, reader=reader)
-
-
-def _continuation(
-    text: str, last: Mapping[str, Any], opens: str, between: str, final: str, *, closed: bool
-) -> str:
-    """Render the beginning of an answer after its prompt: its thoughts, then its text. `closed`:
-    the thoughts are complete, as they always are before a text."""
-    thought = mark_text(str(last.get("reasoning_content") or ""), answer=True)
-    said = mark_text(str(last.get("content") or ""), answer=True)
-    mark = opens.rstrip()
-    opened = text.rstrip().endswith(mark)
-    if not thought and said.lstrip().startswith((mark, CHANNEL)):  # it includes its thoughts
-        return said.lstrip().removeprefix(mark).lstrip("\n") if opened else said
-    closed = closed or bool(said)
-    final_text = final + said if closed else ""
-    if thought:
-        return ("" if opened else opens) + thought + (between + final_text if closed else "")
-    return between + final_text if opened and closed else final_text

@@ -143,6 +143,13 @@ def test_ids_and_numbers_of_any_library_are_accepted(engine: Engine) -> None:
     assert Drafting(sampled=untyped(np.bool_(0))) == Drafting(sampled=False)
 
 
+def test_answer_continues_a_last_message_of_the_assistant(engine: Engine) -> None:
+    whole = ask(engine, FOX, count=20).completion().text
+    begun = whole[: whole.index(" ", 15)]
+    rest = ask(engine, [*FOX, assistant(begun)], count=20).completion().text
+    assert f"{begun}{rest}".startswith(whole)
+
+
 def test_text_of_enumerations_is_read_by_its_value(engine: Engine) -> None:
     class Text(str, Enum):
         ROLE = "user"
