@@ -93,15 +93,6 @@ def test_limits_are_reported_by_every_fork(vocabulary: Vocabulary) -> None:
             lets_through(vocabulary, grammar, '"What is the fox doing here?"')
 
 
-def test_forks_are_independent(vocabulary: Vocabulary) -> None:
-    grammar = Grammar(vocabulary, 'root ::= "a" "1" | "b" "2"')
-    fork = grammar.fork()
-    advance(vocabulary, fork, "a")
-    advance(vocabulary, grammar, "b")
-    assert pieces(vocabulary, fork) == {b"1"}
-    assert pieces(vocabulary, grammar) == {b"2"}
-
-
 @pytest.mark.parametrize(
     ("pattern", "right", "wrong"),
     [
@@ -205,14 +196,10 @@ def test_accepted_and_rejected_texts(
         ("root ::= missing", "the rule 'missing' is missing"),
         ('\nroot ::= * "a"', "'*' in line 2 repeats nothing"),
         (r'root ::= "\q"', "escapes nothing"),
-        (r'root ::= "\ud800"', "half a character"),
         ("root ::= [z-a]", "goes backwards"),
-        ("root ::= []", "empty"),
         ("root ::= !<think>", "excludes a name"),
         ("root ::= <nope>", 'unknown special token: "<nope>". Correct'),
-        ("root ::=", "no answer"),
         ('root ::= "a"{3,2}', "cannot be counted"),
-        ('root ::= "a"{99999999999}', "cannot be counted"),
         ('"a" root ::= "b"', "belongs to no rule"),
         ('a: "x"', "not valid Lark: no start rule"),
         ("start: T\nT: " + " & ".join(f"/.*a{{{i}}}.*/" for i in range(40)), "'&'"),
