@@ -237,7 +237,7 @@ def test_adapter_option_is_parsed(text: str, meant: Adapter) -> None:
         ("a.gguf:", "'' is not a scale"),
         ("a.gguf:nan", "Give a number"),
         ("a.gguf:inf", "Give a number"),
-        ("", "names no adapter"),
+        ("", "lora is empty"),
         (":0.5", "names no adapter"),
     ],
 )

@@ -487,7 +487,6 @@ def test_invalid_arguments_are_refused_at_the_call(
         (lambda: SamplingParams(temperature=untyped(None)), "temperature is None. Give a number"),
         (lambda: SamplingParams(logit_bias=untyped({1: "x"})), "logit-bias is .* each token id"),
         (lambda: ModelOptions(mmproj=""), "mmproj is empty. Leave it out"),
-        (lambda: ModelOptions(lora=["a", ""]), "lora is empty. Leave it out"),
         (lambda: SamplingParams(temperature=10**400), "temperature has more than 300 digits"),
         (lambda: SamplingParams(logit_bias=untyped({1.5: 1})), "for each token id"),
         (lambda: Drafting(drafter=untyped(["x"])), "no drafter"),
