@@ -192,7 +192,9 @@ class AsyncStream(Unique, AbstractAsyncContextManager["AsyncStream"]):
         """Run to the end and return the whole answer."""
         while await self.next() is not None:
             pass
-        return Completion(self.text, self.finish_reason or "cancelled", self.stats)
+        if self._stream is not None:
+            return self._stream.completion()
+        return Completion("", "cancelled", self.stats)
 
     async def next(self) -> Chunk | None:
         """The next chunk, None at the end. Raises as `Engine.stream`, or as its generation does."""

@@ -103,9 +103,9 @@ class Stream(Unique, AbstractContextManager["Stream"], Iterator[Chunk]):
         with self._reading:
             if self._ended:
                 raise StopIteration
+            if self._task is None:
+                self.begin()  # can be repeated if the engine is busy
             try:
-                if self._task is None:
-                    self.begin()
                 step, text = next(self._items)
             except StopIteration:
                 self._finish_reason = self._session.finish
@@ -204,11 +204,12 @@ class Stream(Unique, AbstractContextManager["Stream"], Iterator[Chunk]):
             self._end()
 
     def completion(self) -> Completion:
-        """Run to the end and return the whole answer."""
+        """Run to the end; the whole answer, or each time the error of one that failed."""
         for _ in self:
             pass
-        assert self.finish_reason is not None
-        return Completion(self.text, self.finish_reason, self.stats)
+        if self.finish_reason is None and self._task is not None and self._task.error is not None:
+            raise self._task.error
+        return Completion(self.text, self.finish_reason or "cancelled", self.stats)
 
     def _explain_length(self) -> None:
         if self._when_full is not None:

@@ -265,8 +265,9 @@ def test_unreferenced_engine_is_freed(parallel: int) -> None:
 def test_failed_stream_counts_as_cancelled_after_close(engine: Engine) -> None:
     fails = fail_with(ZeroDivisionError())
     stream = engine.stream(FOX, max_tokens=4, progress=fails, reuse=False)
-    with pytest.raises(ZeroDivisionError):
-        next(stream)
+    for read in (lambda: next(stream), stream.completion):
+        with pytest.raises(ZeroDivisionError):
+            read()
     assert next(stream, None) is None
     stream.close()
     assert stream.finish_reason == "cancelled"
