@@ -167,7 +167,8 @@ class AsyncStream(Unique, AbstractAsyncContextManager["AsyncStream"]):
     def begun(self, stream: Stream, owner: Hashable = None) -> None:
         """Attach the stream, and join the queue. Called in another thread. `owner`: as for
         `Scheduler.submit`."""
-        stream.begin(lambda: call_soon(self._loop, self._ready.set), owner)
+        loop, ready = self._loop, self._ready  # not `self`, so that an answer that is dropped ends
+        stream.begin(lambda: call_soon(loop, ready.set), owner)
         # In this order: an earlier cancellation is seen below, a later one reaches the stream.
         self._stream = stream
         if self._cancelled:

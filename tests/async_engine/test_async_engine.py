@@ -236,7 +236,7 @@ async def test_abandoned_streams_are_freed(async_engine: AsyncEngine, plain: Ans
     for count in range(50):
         stream = async_engine.stream(OTHERS[count % 5], max_tokens=50, sampling=GREEDY)
         if count % 2:
-            await anext(aiter(stream))
+            await (stream.next() if count % 4 == 1 else anext(aiter(stream)))
         else:
             reading = asyncio.ensure_future(stream.completion())
             await asyncio.sleep(0.0005 * (count % 7))
