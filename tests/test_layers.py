@@ -197,10 +197,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # keys from other chats; invalid bytes; keys pressed during start-up. Draws only the end of
     # long texts. Rendering threads share a document.
     "tui": (4_938, 100),  # cancelled downloads; formulas, line breaks and numbers; lost input
-    "typed": (
-        98,
-        10,
-    ),  # errors name the function; numbers that no float holds; scalars; empty paths
+    "typed": (98, 10),  # errors name the function; too large numbers; scalars; empty paths
     "verify": (1_284, 62),  # compares a certificate with the local files and versions
     "worker_threads": (43, 10),
     "tests": (39_686, None),  # systems with limits; conversations in memory; typed commands
