@@ -157,6 +157,13 @@ def test_best_and_top_tokens(params: SamplingParams, seed: int, k: int, constrai
         assert top == order[:k]
 
 
+def test_grammar_that_allows_only_the_worst_token() -> None:
+    row = np.arange(32000, dtype=np.float32)
+    for params in (LLAMA_CPP, GREEDY, AS_IS, replace(AS_IS, top_p=0.5)):
+        assert Sampler(params, 32000).distribution(row, NONE, only([0], 32000)).ids.tolist() == [0]
+        assert Sampler(params, 32000).top(row, NONE, 3, only([7, 0], 32000)) == [7, 0]
+
+
 EVERY_PATH = {
     "defaults": LLAMA_CPP,
     "greedy": GREEDY,

@@ -37,6 +37,15 @@ def test_only_matching_tokens_are_allowed(vocabulary: Vocabulary) -> None:
     assert b"." in pieces(vocabulary, grammar)
 
 
+def test_forks_are_independent(vocabulary: Vocabulary) -> None:
+    grammar = Grammar(vocabulary, 'root ::= "a" "1" | "b" "2"')
+    fork = grammar.fork()
+    advance(vocabulary, fork, "a")
+    advance(vocabulary, grammar, "b")
+    assert pieces(vocabulary, fork) == {b"1"}
+    assert pieces(vocabulary, grammar) == {b"2"}
+
+
 @pytest.mark.parametrize("k", [1, 3, 40, 10_000])
 @pytest.mark.parametrize("pattern", ["[0-9]{40}", "[a-z ]{3,40}", "(?s:.*)", "fox"])
 def test_likeliest_allowed_tokens(vocabulary: Vocabulary, pattern: str, k: int) -> None:
