@@ -2,12 +2,13 @@
 
 import io
 import logging
+import math
 import os
 import re
 import shlex
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from encodings.utf_8 import IncrementalDecoder
 from functools import partial
@@ -15,6 +16,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from textual import constants, events
+from textual._parser import Parser
 from textual._xterm_parser import XTermParser
 from textual.message import Message
 
@@ -142,39 +145,72 @@ def _redirect_native_output(log: Path) -> Iterator[None]:
 
 _BEGIN, _END = "\x1b[200~", "\x1b[201~"
 _CONTROL = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~])?|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
-_INCOMPLETE_KEY = re.compile(r"\x1b(\[[0-?]*|O)\Z")
+_INCOMPLETE_KEY = re.compile(r"\x1b(\[[0-?]*|O)?\Z")
 _UNTYPED = r"[\xa0\xad\u2000-\u200f\u202f\u205f-\u2064\u3000\U000e0020-\U000e007f]+"
-_NO_KEYS = re.compile(rf"(\x1b(?:\[[0-?]*[ -/]*[@-~]|O?.))|[^\x00-\x1f\x7f]{{200,}}|{_UNTYPED}")
+_TYPED = re.compile(
+    r"\x1b(?:\]\d+;[^\x07\x1b]*(?:\x07|\x1b\\)|P[01>!][^\x1b]*\x1b\\|\[M.{3})"  # reports
+    r"|(?P<key>\x1b(?:\[(?:[0-?]+(?:[ -/]*[@-~]|\$)|[A-Za-d~]|\[[A-E])|O[A-DFHMP-S]"
+    r"|[\t\r\x08\x7f]|(?:O[a-dj-y]|[bdf])(?![^\x00-\x1f\x7f])))"
+    rf"|(?P<escape>\x1b)|(?P<pasted>[^\x00-\x1f\x7f]{{200,}}|{_UNTYPED})|(?P<letter>.)",
+    re.DOTALL,
+)
+_WITH_ALT = {"\x1b\r": "\n", "\x1b\x08": "\x17", "\x1bd": "\x1b[3;5~"}
+"""Keys with Alt that Textual does not know, and those that do the same in the input."""
 
 
 class KeyParser(XTermParser):
-    """A parser that fixes four faults of Textual's: after an escape in pasted text it reads the
-    rest as keys, Enter and Ctrl+Q included; over a slow line it reads the rest of a key as text;
-    a long text that arrives at once, as GNU screen pastes, takes milliseconds per letter; and wide
-    spaces, joiners and the like are dropped if they are typed."""
+    """A parser that fixes faults of Textual's. After an escape in pasted text it reads the rest as
+    keys, Enter and Ctrl+Q included. Over a slow line it reads the rest of a key as text, and so
+    what a terminal reports late, maybe to the program before. Of letters soon after Esc it makes
+    keys with Alt, or `^`. A long text that arrives at once, as GNU screen pastes, takes
+    milliseconds per letter. Wide spaces, joiners and the like are dropped if they are typed."""
 
     _pasting = False
     _kept = ""
     """The end of the last chunk that may belong to the end marker, or to a key."""
+    _due = math.inf
+    """When a kept escape is the key Esc, if no more arrives."""
 
-    def feed(self, data: str) -> Iterable[Message]:
+    def feed(self, data: str) -> Iterator[Message]:
         if not data:  # the end of all input
-            return super().feed(data)
-        data, self._kept, parts = self._kept + data, "", []
+            yield from super().feed(data)
+            return
+        if self._kept == "\x1b" and data[0] not in "[O" and not self._pasting:
+            yield from self._keys(self._kept)
+            self._kept = ""
+        data, self._kept, self._due = self._kept + data, "", math.inf
         while data:
             pasted = self._pasting
             text, found, data = data.partition(_END if pasted else _BEGIN)
-            if pasted and not found:
-                start = text.rfind("\x1b")
-                if start >= 0 and _END.startswith(text[start:]):
-                    text, self._kept = text[:start], text[start:]
-            parts += [(_CONTROL.sub("", text) if pasted else _NO_KEYS.sub(_as_paste, text)), found]
+            start = text.rfind("\x1b")
+            if pasted and not found and start >= 0 and _END.startswith(text[start:]):
+                text, self._kept = text[:start], text[start:]
+            elif not pasted and not found and (incomplete := _INCOMPLETE_KEY.search(text)):
+                text, self._kept = text[: incomplete.start()], incomplete.group()
+                if self._kept == "\x1b":
+                    self._due = time.monotonic() + constants.ESCAPE_DELAY
+            yield from self._fed(_CONTROL.sub("", text)) if pasted else self._keys(text)
+            yield from self._fed(found)
             self._pasting = pasted != bool(found)
-        clean = "".join(parts)
-        if not self._pasting and (incomplete := _INCOMPLETE_KEY.search(clean)):
-            clean, self._kept = clean[: incomplete.start()], incomplete.group()
-        return super().feed(clean) if clean else ()
 
+    def tick(self) -> Iterator[Message]:
+        if time.monotonic() >= self._due:
+            text, self._kept, self._due = self._kept, "", math.inf
+            yield from self._keys(text)
 
-def _as_paste(found: re.Match[str]) -> str:
-    return found[1] or f"{_BEGIN}{found[0]}{_END}"
+    def _fed(self, text: str) -> Iterator[Message]:
+        if text:
+            yield from super().feed(text)
+
+    def _keys(self, text: str) -> Iterator[Message]:
+        """The keys of a text that was not pasted."""
+        for found in _TYPED.finditer(text):
+            typed = found[0]
+            if found["escape"]:
+                yield events.Key("escape", typed)
+            elif found["pasted"]:
+                yield from self._fed(f"{_BEGIN}{typed}{_END}")
+            else:
+                yield from self._fed(found["letter"] or _WITH_ALT.get(typed, found["key"] or ""))
+            if self._timeout_time is not None:  # no key that Textual knows
+                Parser.__init__(self)

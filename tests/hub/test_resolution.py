@@ -12,6 +12,7 @@ from localspec.hub.resolution import find, resolve
 from tests.hub.conftest import COMMIT, OLDER, Cached, refusal
 
 not_found = partial(refusal, resolve, kind=ModelNotFound)
+PAGE = "https://huggingface.co/user/repo"
 
 
 @pytest.mark.parametrize(
@@ -22,15 +23,12 @@ not_found = partial(refusal, resolve, kind=ModelNotFound)
         ("user/repo:m.gguf", Repository("user/repo", file="m.gguf")),
         ("hf.co/user/repo:Q8_0", Repository("user/repo", "Q8_0")),
         ("HF.co/user/repo/m.gguf", Repository("user/repo", file="m.gguf")),
-        ("https://huggingface.co/user/repo/", Repository("user/repo")),
-        ("https://huggingface.co/user/repo?library=x", Repository("user/repo")),
+        (f"{PAGE}/", Repository("user/repo")),
+        (f"{PAGE}?library=x", Repository("user/repo")),
         ("https://hf.co/user/repo/tree/main", Repository("user/repo")),
+        (f"{PAGE}/blob/main/Q4/m%20x.gguf", Repository("user/repo", file="Q4/m x.gguf")),
         (
-            "https://huggingface.co/user/repo/blob/main/Q4/m%20x.gguf",
-            Repository("user/repo", file="Q4/m x.gguf"),
-        ),
-        (
-            "https://huggingface.co/user/repo/resolve/refs%2Fpr%2F1/m.gguf?download=true",
+            f"{PAGE}/resolve/refs%2Fpr%2F1/m.gguf?download=true",
             Repository("user/repo", file="m.gguf", revision="refs/pr/1"),
         ),
         ("hf://user/repo", Repository("user/repo")),
@@ -82,15 +80,8 @@ def test_path_to_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_missing_paths(tmp_path: Path) -> None:
-    for missing in (
-        tmp_path / "x.gguf",
-        f"{tmp_path}/x",
-        "./x",
-        "file:///x y",
-        "dir/x.gguf",
-        "C:\\x",
-        "x.gguf",
-    ):
+    files = [tmp_path / "x.gguf", f"{tmp_path}/x", "./x", "file:///x y", "dir/x.gguf", "C:\\x"]
+    for missing in [*files, "x.gguf"]:
         not_found(missing, r"There is no file .*Check the path")
     not_found(str(tmp_path), r"is a folder\. It has no GGUF file: .* convert_hf")
     (tmp_path / "b.gguf").touch()

@@ -190,6 +190,11 @@ def test_keys_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     found = [getattr(each, "key", "paste") for each in keys]
     first = ["a", "up", "shift+left", "f1", "paste", "escape", "b", "right", "f1", "paste"]
     assert found == [*first, "b", "paste"], "wide spaces and joiners are typed, too"
+    monkeypatch.setattr(constants, "ESCAPE_DELAY", 9.0)
+    soon = ["\x1b", "fox\x1bOK", "\x1b\r\x1bd\x1b]11;rgb:0/0\x07\x1b[?6c\x1b[9Xx", "\x1b", "\x1b[A"]
+    keys = [key for piece in soon for key in [*parser.feed(piece), *parser.tick()]]
+    typed = "escape f o x escape O K ctrl+j ctrl+delete x escape up".split()
+    assert [getattr(key, "key", "paste") for key in keys] == typed, "reports are no text"
 
 
 def test_signals_that_arrive_while_it_writes(answering: Terminal) -> None:
