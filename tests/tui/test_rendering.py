@@ -113,6 +113,7 @@ def test_replaced_text_and_new_width() -> None:
         (r"[a](http://b) ![d](e) \(x_1 * y_2\) \*", [r"a (http://b) d (e) \(x_1 * y_2\) *"]),
         ("$a*b*c$ for $5 and *$6*", ["$a*b*c$ for $5 and $6"]),
         ("So\n$$\na\n= b\n+ c\n\n- d\n$$\nend", "So||$$|a|= b|+ c||- d|$$||end".split("|")),
+        ("$$\na\n\n- b\n```\nc", ["$$", "a", "", "• b", "", "c"]),  # a formula without an end
         ("> \\[\n> a\\\\\n> = b\n> \\].\n", "▌ \\[|▌ a\\\\|▌ = b|▌ \\].".split("|")),
         ("Roses are red\nViolets\n---", ["Roses are red", "Violets", "", "-" * 70]),
         ("|a|b|\n|-|-|\n|x<br>`<br>`<BR />z|1|", ["a     b", "───────", "x     1", "<br>", "z"]),

@@ -37,6 +37,8 @@ _FORMULA = re.compile(
 )
 _FORMULA_LINE = re.compile(r"\$\$|\\\[|\\begin\{(\w+\*?)\}.*")
 """A line that begins a formula of several lines."""
+_LONGEST_FORMULA = 50
+"""Lines within which a formula must end; otherwise its first line is text."""
 _BREAK = re.compile("<br ?/?>", re.IGNORECASE)
 _DOCUMENT = Lock()
 """Held while a block is in the shared document: the first one is rendered in another thread."""
@@ -50,10 +52,12 @@ class CodeBlock:
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """A top-level element, and the character at which it begins."""
+    """A top-level element, and the character at which it begins. `open`: a formula whose end may
+    still come, behind other blocks."""
 
     start: int
     strips: list[Strip]
+    open: bool
 
 
 class MarkdownLines:
@@ -74,13 +78,15 @@ class MarkdownLines:
         self._for, self._text = (width, palette), text
         start = dropped[0].start if dropped else 0
         found = [(start + at, tokens) for at, tokens in _blocks(text[start:])]
-        if len(dropped) == 2 and len(found) > 1 and found[1][0] == dropped[1].start:
+        settled = len(dropped) == 2 and not dropped[0].open
+        if settled and len(found) > 1 and found[1][0] == dropped[1].start:
             self._blocks.append(dropped[0])  # its end is unchanged
             del found[0]
         for at, tokens in found:
             lines = _render_block(tokens, width, palette)
-            self._blocks.append(_Block(at, [strip_of(line, width) for line in lines]))
-        strips: list[Strip] = []
+            strips = [strip_of(line, width) for line in lines]
+            self._blocks.append(_Block(at, strips, bool(tokens[0].meta.get("open"))))
+        strips = []
         for block in self._blocks:
             if strips and block.strips:
                 strips.append(strip_of([], width))
@@ -91,12 +97,13 @@ class MarkdownLines:
         """Remove and return the last blocks that more text may change."""
         if not self._blocks:
             return []
-        last = self._blocks.pop()
         # An incomplete line may continue the previous block: a lone "3" is a paragraph, but
         # "3. three" an item of the list above it.
-        if self._blocks and "\n" not in self._text[last.start :]:
-            return [self._blocks.pop(), last]
-        return [last]
+        last = len(self._blocks) - 1 - ("\n" not in self._text[self._blocks[-1].start :])
+        opened = (at for at, block in enumerate(self._blocks) if block.open)
+        at = max(0, min(last, next(opened, last)))
+        dropped, self._blocks = self._blocks[at:], self._blocks[:at]
+        return dropped
 
 
 def code_blocks(text: str) -> list[CodeBlock]:
@@ -154,22 +161,27 @@ def _formula(state: StateInline, silent: bool) -> bool:
 
 
 def _formula_lines(state: StateBlock, start: int, end: int, silent: bool) -> bool:
-    """Rule for formulas of several lines: `+ y` would begin a list. As a block of code, an open one
-    reaches to the end."""
+    """Rule for formulas of several lines: `+ y` would begin a list. One without an end is only its
+    first paragraph."""
     found = _FORMULA_LINE.fullmatch(_line(state, start))
     if found is None or state.is_code_block(start):
         return False
     if silent:
         return True
     closing = rf"\end{{{found[1]}}}" if found[1] else {"$$": "$$"}.get(found[0], r"\]")
-    after = start + 1
-    while after < end and (state.isEmpty(after) or state.sCount[after] >= state.blkIndent):
+    most = min(end, start + _LONGEST_FORMULA)
+    after, paragraph, unclosed = start + 1, 0, False
+    while after < most and (state.isEmpty(after) or state.sCount[after] >= state.blkIndent):
+        paragraph = paragraph or (after if state.isEmpty(after) else 0)
         after += 1
         if closing in _line(state, after - 1):
             break
+    else:
+        unclosed = end <= start + _LONGEST_FORMULA  # whose last line may be incomplete
+        after = paragraph or after
     token = state.push("formula", "", 0)
     token.content = state.getLines(start, after, state.sCount[start], False).rstrip()
-    token.map = [start, after]
+    token.map, token.meta = [start, after], {"open": unclosed}
     state.line = after
     return True
 
