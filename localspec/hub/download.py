@@ -144,14 +144,14 @@ def _choose_model(wanted: Repository, found: Listing, notify: Notify) -> ModelFi
                 f"{wanted.id} has no {printable(wanted.file or wanted.quant or '')}. "
                 f"It has {listed(has)}."
             )
-        invalid = (
-            f" (refused, as their names lead out of the cache: {found.refused})"
-            if found.refused
-            else ""
-        )
+        lacks = "no GGUF file"
+        if found.refused:
+            lacks += f" (refused, as their names lead out of the cache: {found.refused})"
+        if beside := [name for name in found.names if ".gguf" in name.lower()]:
+            lacks = f"no model, only {listed(beside)}"
         raise ModelNotFound(
-            f"{wanted.id} has no GGUF file{invalid}. "
-            "Look for a repository of that model with GGUF in its name."
+            f"{wanted.id} has {lacks}. Look for a repository of that model with GGUF in its name."
+            f"{_projector_advice(wanted, found)}"
         )
     if chosen.missing:
         raise ModelNotFound(
@@ -160,11 +160,18 @@ def _choose_model(wanted: Repository, found: Listing, notify: Notify) -> ModelFi
         )
     if wanted.file is None and wanted.quant is None and chosen.quant != DEFAULT_QUANT:
         notify(f"{wanted.id} has no {DEFAULT_QUANT}; using {chosen.name}.")
-    projectors = [name for name in found.names if names.PROJECTOR in name]
-    if projectors and wanted.file is None:
-        get = f"'{shlex.join(['localspec', 'pull', f'{wanted.id}:{projectors[0]}'])}'"
-        notify(f"Its projector, for images, is fetched with {get}.")
+    if wanted.file is None and (advice := _projector_advice(wanted, found)):
+        notify(advice.strip())
     return chosen
+
+
+def _projector_advice(wanted: Repository, found: Listing) -> str:
+    """How to get a repository's projector, after a blank; "" if it has none."""
+    projector = next((name for name in found.names if names.PROJECTOR in name.lower()), None)
+    if projector is None:
+        return ""
+    command = shlex.join(["localspec", "pull", f"{wanted.id}:{projector}"])
+    return f" Its projector, for images, is fetched with '{command}'."
 
 
 Report = Callable[[int, Literal["download", "check"]], None]

@@ -95,6 +95,8 @@ def test_file_selection(hub: Hub) -> None:
     assert pull("user/repo:b-Q6_K.gguf").path.name == "b-Q6_K.gguf"
     why = r"user/repo has no Q2_K\. It has Q8_0 and Q6_K\."
     refusal(pull, "user/repo:Q2_K", why, ModelNotFound)
+    hub.repos["user/repo"] = Repo({"MMPROJ-F16.gguf": b"", "a.gguf.part1of2": b""})
+    refusal(pull, "user/repo", r"no model, only MMPROJ-F16\.gguf and a.* pull user/repo:MMPROJ-F16")
 
 
 OUTSIDE = ["../../../evil.gguf", "/tmp/evil.gguf", "C:\\evil.gguf", "a\\..\\evil.gguf", "x\0.gguf"]
