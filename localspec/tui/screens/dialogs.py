@@ -27,7 +27,6 @@ from textual.widgets import (
     OptionList,
     ProgressBar,
     Static,
-    TextArea,
 )
 from textual.widgets.option_list import Option
 
@@ -37,6 +36,7 @@ from localspec.errors import Cancelled, UsageError, describe
 from localspec.text import gigabytes, harmless
 from localspec.tui.rendering.palette import Palette
 from localspec.tui.session.commands import COMMANDS, MAX_TOKENS, SETTINGS, setting
+from localspec.tui.widgets.composer import TextInput
 from localspec.worker_threads import run_in_thread
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ class SettingsScreen(Dialog[tuple[dict[str, Any], bool] | None]):
         values: dict[str, Any] = {**now.sampling, MAX_TOKENS: now.max_tokens}
         with VerticalScroll(classes="dialog wide"):
             yield Label("System prompt")
-            yield TextArea(now.system or "", id="system", compact=True, tab_behavior="focus")
+            yield TextInput(now.system or "", id="system", compact=True, tab_behavior="focus")
             with Grid(id="sampling"):
                 for name in SETTINGS:
                     default = defaults.get(name)
@@ -169,7 +169,7 @@ class SettingsScreen(Dialog[tuple[dict[str, Any], bool] | None]):
                 return
             if value is not None:
                 found[name] = value
-        system = self.query_one("#system", TextArea).text.strip()
+        system = self.query_one("#system", TextInput).text.strip()
         chosen = {"system": system or None, MAX_TOKENS: found.pop(MAX_TOKENS, None)}
         self.dismiss(({**chosen, "sampling": found}, self.query_one(Checkbox).value))
 

@@ -10,6 +10,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.document._document import Location
+from textual.geometry import Offset
 from textual.reactive import var
 from textual.strip import Strip
 from textual.widgets import OptionList, Static, TextArea
@@ -65,7 +66,37 @@ class Completions(OptionList, can_focus=False):
         return self._all[self.highlighted or 0]
 
 
-class PromptInput(TextArea):
+class TextInput(TextArea):
+    """Textual's input for several lines, without its faults."""
+
+    def scroll_cursor_visible(self, center: bool = False, animate: bool = False) -> Offset:
+        # While an undo shortens the text, the cursor is behind its end for a moment.
+        inside = self.cursor_location[0] < self.document.line_count
+        return super().scroll_cursor_visible(center, animate) if inside else Offset(0, 0)
+
+    def render_line(self, y: int) -> Strip:
+        # While a terminal shrinks, the input may have no width between two layouts, and Textual
+        # fails to wrap a placeholder to that.
+        return super().render_line(y) if self.content_size.width > 0 else Strip([])
+
+    def get_cursor_left_location(self) -> Location:
+        return self._beside(super().get_cursor_left_location(), -1)
+
+    def get_cursor_right_location(self) -> Location:
+        return self._beside(super().get_cursor_right_location(), 1)
+
+    def _beside(self, location: Location, step: int) -> Location:
+        """Move a location out of an emoji of several characters."""
+        row, column = location
+        line = self.document.get_line(row)
+        while 0 < column < len(line) and (
+            line[column] in _JOINED or line[column - 1] == _JOINED[0]
+        ):
+            column += step
+        return row, column
+
+
+class PromptInput(TextInput):
     """The input: Enter sends, Ctrl+J inserts a line break, arrows recall sent texts at the first
     and last line. `send`: takes a text, or a command; `resume`: opens the last conversation.
     `completions`: to be shown above it."""
@@ -169,22 +200,6 @@ class PromptInput(TextArea):
         else:
             self.screen.focus_next()
 
-    def get_cursor_left_location(self) -> Location:
-        return self._beside(super().get_cursor_left_location(), -1)
-
-    def get_cursor_right_location(self) -> Location:
-        return self._beside(super().get_cursor_right_location(), 1)
-
-    def _beside(self, location: Location, step: int) -> Location:
-        """Move a location out of an emoji of several characters."""
-        row, column = location
-        line = self.document.get_line(row)
-        while 0 < column < len(line) and (
-            line[column] in _JOINED or line[column - 1] == _JOINED[0]
-        ):
-            column += step
-        return row, column
-
     def action_leave(self) -> None:
         if self.text:
             self.action_delete_right()
@@ -236,11 +251,6 @@ class PromptInput(TextArea):
         if whole:
             self.close_completions()
         return whole and bool(chosen.about)  # a command without arguments
-
-    def render_line(self, y: int) -> Strip:
-        # While a terminal shrinks, the input may have no width between two layouts, and Textual
-        # fails to wrap a placeholder to that.
-        return super().render_line(y) if self.content_size.width > 0 else Strip([])
 
     async def _on_paste(self, event: events.Paste) -> None:
         if len(event.text) < _LONG_PASTE:
