@@ -2,7 +2,7 @@
 generation."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -90,13 +90,19 @@ def thought_marks(template: str) -> tuple[str, str]:
 
 
 def reasoning_reader(
-    template: str | None, inner: Reader, *, thinks: bool | None, calls: Sequence[str] = ()
+    template: str | None,
+    inner: Reader,
+    *,
+    thinks: bool | None,
+    calls: Sequence[str] = (),
+    names: Iterable[str] = (),
 ) -> Reader:
     """Return a reader that finds thoughts and passes other text to `inner`. `thinks` is that of
-    `Engine.stream`; `calls`: marks that may begin a call of a tool."""
+    `Engine.stream`; `calls`: marks that may begin a call of a tool; `names`: those of the tools."""
     source = template or ""
     if CHANNEL in source or SOLAR in source or MUSE in source:  # Muse's messages have marked calls
-        return ChannelReader(inner, calls=not isinstance(inner, Plain) and MUSE not in source)
+        calls_found = not isinstance(inner, Plain) and MUSE not in source
+        return ChannelReader(inner, calls=calls_found, names=names)
     marks = [mark for mark in calls if mark in source and mark[0] in "<["]
     if TAGGED in source:
         inner = ResponseReader(inner, (_RESPONSE[0], f"{_RESPONSE[1]}</message>"), open=True)
@@ -229,13 +235,20 @@ class ChannelReader:
     """Reads messages of gpt-oss (openai/harmony, docs/format.md), Solar and Muse in that format.
 
     The channel "analysis" is thought, and a message to a function is a call (without `calls`,
-    text). All other messages, including those to "assistant", are text and read by `inner`."""
+    text). All other messages, including those to "assistant", are text and read by `inner`.
+    `names`: functions, whose names may have any characters."""
 
     _HEADERS = ("<|start|>", "<|channel|>", "<|message|>", "to=")
     _ENDS = ("<|end|>", "<|call|>", "<|return|>", "<|start|>")
 
-    def __init__(self, inner: Reader | None = None, *, calls: bool = True) -> None:
+    def __init__(
+        self, inner: Reader | None = None, *, calls: bool = True, names: Iterable[str] = ()
+    ) -> None:
         self._held, self._inner, self._calls = "", inner or Plain(), calls
+        known = "|".join(map(re.escape, sorted(names, key=len, reverse=True))) or "(?!)"
+        self._called = re.compile(
+            rf"to=(?:functions\.|(?!assistant[\s<]))((?:{known})(?=[\s<])|[^\s<]+)"
+        )
         self._piece: Callable[[str], Piece] | None = None  # None within a header
         self._said = False  # whether a call has arguments
 
@@ -253,7 +266,7 @@ class ChannelReader:
                 if not known:  # such as text that follows a grammar
                     continue
                 self._held = rest
-                function = re.search(r"to=(?:functions\.)?(?!assistant\b)([^\s<]+)", header)
+                function = self._called.search(header + mark)
                 if function and self._calls:
                     self._piece, self._said = CallArguments, False
                     found.append(CallBegins(function[1]))

@@ -134,7 +134,8 @@ async def request_of(engine: Engine, chat: Chat) -> StreamRequest:
         if (guided and thinks is None) or not chat.splits_thoughts:
             return ArgumentReader(inner, tools.tools)
         calls = CONTROL if tools.tools else ()
-        found = reasoning_reader(source, inner, thinks=thinks, calls=calls)
+        names = [tool.name for tool in tools.tools]
+        found = reasoning_reader(source, inner, thinks=thinks, calls=calls, names=names)
         if begun:
             found.push(ANALYSIS)
         return ArgumentReader(found, tools.tools)

@@ -83,7 +83,7 @@ READERS: dict[str, Callable[[], Reader]] = {
     "called in thoughts": lambda: ThoughtReader(any_format(), open=True),
     "channels": ChannelReader,
     "no calls": partial(ChannelReader, calls=False),
-    "called in channels": lambda: ChannelReader(any_format()),
+    "called in channels": lambda: ChannelReader(any_format(), names=TOOLS),
     "custom": lambda: ArgumentReader(ChannelReader(any_format()), CUSTOM),
     "bare": lambda: ArgumentReader(call_or_response(bare=["exec"]), CUSTOM),
 }
