@@ -12,6 +12,7 @@ from localspec.server.answers import AnswerPart, Answers
 from localspec.server.failures import ApiError
 from localspec.server.openai.chat import ChatRequest, CountRequest, Thinking, begin, prompt_length
 from localspec.server.openai.messages import (
+    KEPT,
     Content,
     ContentPart,
     FunctionCall,
@@ -24,8 +25,6 @@ from localspec.server.service import Service
 from localspec.server.wire import Object, Record, Sampling, schema_of
 
 _BILLING = "x-anthropic-billing-header:"
-_KEPT = "thinking: "
-"""Begins the signature of a block whose thinking the client omits: the text, for its next turn."""
 
 
 def _as_blocks(given: Any) -> Any:
@@ -79,7 +78,7 @@ class Block(Record):
 
     @property
     def thought(self) -> str:
-        return self.thinking or (self.signature or "").partition(_KEPT)[2]
+        return self.thinking or (self.signature or "").partition(KEPT)[2]
 
 
 class AnthropicMessage(Record):
@@ -269,7 +268,7 @@ class MessageReply(NamedEvents):
         if not isinstance(piece, CallBegins):
             _, delta, name = _TEXTS[type(piece)]
             if kind == "thinking" and self._omits:
-                kept = self._blocks[-1]["signature"] or _KEPT
+                kept = self._blocks[-1]["signature"] or KEPT
                 self._blocks[-1]["signature"] = kept + piece.text
                 return
             if kind != "tool_use":

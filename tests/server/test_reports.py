@@ -439,6 +439,9 @@ def test_earlier_thoughts_are_in_the_prompt(families: Running) -> None:
     parts = [{"type": "reasoning_text", "text": "I should look first."}]
     assert items(thought | {"content": parts}, call, output) > items(call, output)
     assert items(thought | {"summary": parts}, call, output) > items(call, output)
+    asked = {"input": "Hi", "max_output_tokens": 4, "include": ["reasoning.encrypted_content"]}
+    (told,) = families.post("/v1/responses", {"model": "qwen3.5", **asked}).json["output"]
+    assert items(told | {"content": None}, call, output) == items(told, call, output)
     assert items(thought, call, output, thought) == items(call, output)
 
     def turns(**more: Any) -> int:

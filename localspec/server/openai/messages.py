@@ -21,6 +21,9 @@ from localspec.server.wire import Object, Record
 
 TEXTS = ("text", "input_text", "output_text", "refusal")
 IMAGES = ("image_url", "input_image", "image", "images")  # also Anthropic's, and ollama's
+KEPT = "thinking: "
+"""Begins a thought in a field that clients only return, for its next turn: Anthropic's signature,
+and the encrypted content of Responses, which is not encrypted here."""
 _OF_URLS = {ord("-"): "+", ord("_"): "/"}
 _DATA = re.compile(r"\s*data:[^,]{0,200};base64,", re.IGNORECASE)
 

@@ -16,6 +16,7 @@ from localspec.server.failures import ApiError, logger
 from localspec.server.openai import chat
 from localspec.server.openai.chat import ChatRequest, Thinking, begin
 from localspec.server.openai.messages import (
+    KEPT,
     Content,
     ContentPart,
     FunctionCall,
@@ -34,7 +35,7 @@ _HOSTED = (
     *("mcp_approval_response", "compaction", "program", "program_output"),
 )
 """Items without text for the model: those of tools that OpenAI runs, and further tools."""
-_LOGPROBS = "message.output_text.logprobs"
+_LOGPROBS, _THOUGHTS = "message.output_text.logprobs", "reasoning.encrypted_content"
 _ECHOED = {
     *("instructions", "max_output_tokens", "metadata", "parallel_tool_calls", "reasoning"),
     *("tool_choice", "top_logprobs", "user", "max_tool_calls", "prompt_cache_key"),
@@ -58,6 +59,7 @@ class Item(Record):
     role: str | None = None
     content: Content | None = None
     summary: list[ContentPart] | None = None  # of a thought
+    encrypted_content: str | None = None  # of a thought, see KEPT
     call_id: str | None = None
     name: str | None = None
     namespace: str | None = None
@@ -176,6 +178,7 @@ def _message(item: Item) -> Message:
     if kind == "reasoning":
         parts = item.content if item.content and isinstance(item.content, list) else item.summary
         thought = "\n".join(part.text or "" for part in parts or ())
+        thought = thought or (item.encrypted_content or "").partition(KEPT)[2]
         return Message(role="assistant", reasoning_content=thought)
     advice = " Send the item itself, with store: false." if kind == "item_reference" else ""
     raise ApiError(400, f"Items of type '{kind[:40]}' are not known here.{advice}", param="input")
@@ -202,6 +205,7 @@ class ResponseReply(NamedEvents):
         self._logprobs: list[dict[str, Any]] = []  # of text that is not sent yet
         self._said = ""  # of a call so far
         self._namespaces = {tool.name: space for space, tool in wanted.functions()}
+        self._keeps = _THOUGHTS in (wanted.include or ())
         self._searches = any(tool.searches for tool in wanted.tools or ())
         empty = {"description": None, "parameters": None, "strict": False}
         sampling = self.answer.ask.sampling
@@ -313,6 +317,8 @@ class ResponseReply(NamedEvents):
             if item["type"] == "message":
                 part["logprobs"] += self._logprobs
                 more = {"logprobs": part["logprobs"]}
+            elif self._keeps:
+                item["encrypted_content"] = KEPT + part["text"]
             yield self._part_event(f"response.{part['type']}.done", text=part["text"], **more)
             yield self._part_event("response.content_part.done", part=part)
         item["status"] = status
