@@ -1,6 +1,7 @@
 import ctypes
 import hashlib
 import operator
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -9,6 +10,9 @@ from typing import Any
 import llama_cpp
 
 from localspec.errors import UsageError
+
+_MOST_MARKS = 256
+"""Special tokens in a text that llama.cpp tokenizes in one call, at most about."""
 
 
 def require_open(handle: Any) -> Any:
@@ -54,6 +58,7 @@ class Vocabulary:
         # Hot path: `piece` and `ends` are called for every token of an answer.
         self.piece = cache(self._piece)
         self.ends = cache(self._ends)
+        self._marks = cache(self._find_marks)
 
     @property
     def handle(self) -> Any:
@@ -80,6 +85,19 @@ class Vocabulary:
         read texts such as `<|…|>` as control tokens. `add_bos`: add BOS and other tokens as the
         metadata require."""
         data = text if isinstance(text, bytes) else text.encode("utf-8", "replace")
+        # llama.cpp takes quadratic time in the number of special tokens.
+        cuts = [one.start() for one in self._marks(special).finditer(data)][
+            _MOST_MARKS::_MOST_MARKS
+        ]
+        if not cuts:
+            return self._tokenize(data, special, add_bos)
+        added = self._tokenize(b"", special, add_bos)
+        found = added[: self.adds_bos]
+        for begin, end in zip([0, *cuts], [*cuts, len(data)], strict=True):
+            found += self._tokenize(data[begin:end], special, False)
+        return found + added[self.adds_bos :]
+
+    def _tokenize(self, data: bytes, special: bool, add_bos: bool) -> list[int]:
         capacity = len(data) + 8
         while True:
             tokens = (ctypes.c_int32 * capacity)()
@@ -89,6 +107,19 @@ class Vocabulary:
             if count >= 0:
                 return list(tokens[:count])
             capacity = -count
+
+    def _find_marks(self, special: bool) -> re.Pattern[bytes]:
+        """A pattern of special tokens before which a text can be cut without changing its tokens,
+        apart from those that no text has: none is within another, or changes the text before it."""
+        known = [text for text, one in self.special_tokens.items() if special or not one.control]
+        inner = [text[1:] for text in known if set(text[1:]) & set("<[")]
+        marks = [
+            text.encode()
+            for text in known
+            if text[0] in "<[" and not self.special_tokens[text].strips_left
+            if not any(text in other for other in inner)
+        ]
+        return re.compile(b"|".join(map(re.escape, marks)) or b"(?!)")
 
     @cached_property
     def adds_space(self) -> bool:

@@ -35,6 +35,7 @@ _RESULT = "Result of the call: "
 _SECONDS = 2.0
 _MOST_SHAPES = 256
 _WORD, _OTHER, _THIRD = "Qvsx", "Zkjw", "Rxqk"
+_TEST_WORD = re.compile(rf"{_WORD}\d+{_OTHER}")
 _USER = {"role": "user", "content": _OTHER}
 _BETWEEN = "\n\n"
 _MARKER = re.compile(r"<\|(end|return)\|>\Z")
@@ -92,9 +93,10 @@ class RoleAdapter:
         for changes in _CHOICES:
             fitted = self._apply_changes(sample, changes)
             text = self._render(fitted)
-            places = [text.find(content) for content in said]
+            at = {one[0]: one.start() for one in reversed([*_TEST_WORD.finditer(text)])}
+            places = [at.get(content, -1) for content in said]
             whole = places == sorted(places) and self._tells_answer(fitted, text)
-            found = sum(word in text for word in words), whole
+            found = sum(word in at for word in words), whole
             if found > most:
                 best, most = changes, found
             if most == (len(words), True) or time.monotonic() > until:

@@ -41,6 +41,9 @@ def test_tokenization_keeps_the_text(model: Model) -> None:
     assert vocabulary.special_text(marker[0]) == "<|end|>"
     assert len(vocabulary.tokenize("<|end|>")) > 1
     assert vocabulary.tokenize("a", add_bos=True)[0] == vocabulary.bos
+    turn = "<|end|> a\n<|user|>  b<|end"
+    many = vocabulary.tokenize(turn * 999, special=True, add_bos=True)
+    assert many == [vocabulary.bos, *vocabulary.tokenize(turn, special=True) * 999]
     surrogate = vocabulary.tokenize("a\ud800b")
     assert b"".join(map(vocabulary.piece, surrogate)) == b"a?b"
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.server.bodies import CHAT
+from tests.server.bodies import CHAT, assistant, user
 from tests.server.process import (
     PATIENCE,
     Running,
@@ -194,10 +194,7 @@ def test_full_queue_is_refused(open_server: Running) -> None:
 
 HOSTILE: dict[str, bytes] = {
     "nothing": b"",
-    "no object": b"[1, 2]",
     "not UTF-8": b'{"messages": "\xff\xfe"}',
-    "NaN": b'{"messages": [{"role": "user", "content": "x"}], "temperature": NaN}',
-    "infinite": b'{"messages": [{"role": "user", "content": "x"}], "temperature": 1e999}',
     "a long number": b'{"messages": [], "seed": ' + b"9" * 10_000 + b"}",
     "the other half in a key": rb'{"\udfff": 1, "messages": []}',
     "deep": b'{"messages": ' + b"[" * 5_000 + b"]" * 5_000 + b"}",
@@ -218,25 +215,17 @@ def schema(value: Any) -> bytes:
 
 
 HOSTILE |= {
+    "thousands of messages": body_with(messages=[user("x"), assistant("x")] * 8_000 + [user("x")]),
     "thousands of stops": body_with(stop=["x"] * 5_000),
     "a stop that is long": body_with(stop="x" * 100_000),
     "bias of everything": body_with(logit_bias={str(i): 1 for i in range(20_000)}),
-    "bias beyond the vocabulary": body_with(logit_bias={"123456789": 1}),
     "bias of a strange key": body_with(logit_bias={"\u0661": 1}),
     "hundreds of tools": body_with(
         tools=[{"type": "function", "function": {"name": f"f{i}"}} for i in range(500)]
     ),
-    "a schema that is none": schema({"type": "nonsense"}),
-    "a reference to nowhere": schema({"$ref": "#/$defs/nowhere"}),
     "a reference elsewhere": schema({"$ref": "https://evil.example/schema.json"}),
-    "a schema of itself": schema({"$ref": "#"}),
-    "a circle of references": schema(
-        {"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}}
-    ),
-    "a pattern that is a number": schema({"type": "string", "pattern": 3}),
     "a long pattern": schema({"type": "string", "pattern": "^" + "(a|b)" * 10_000 + "$"}),
     "parts beyond counting": schema({"anyOf": [{"const": i} for i in range(20_000)]}),
-    "a grammar that is none": body_with(grammar="root ::= ((("),
     "a grammar of itself": body_with(grammar='root ::= root "a"'),
     "a grammar that is long": body_with(grammar="root ::= " + '"a"? ' * 20_000),
     "a grammar of many rules": body_with(
@@ -248,7 +237,6 @@ HOSTILE |= {
             {"$defs": {f"{i}": {"items": {"$ref": f"#/$defs/{i + 1}"}} for i in range(999)}}
         )
     ),
-    "a regular expression that is none": body_with(regex="("),
     "a regular expression that is long": body_with(regex="a?" * 20_000),
     "a deep grammar": body_with(grammar="root ::= " + "(" * 10_000 + '"a"' + ")" * 10_000),
 }
@@ -290,6 +278,12 @@ def test_hostile_bodies_are_refused_quickly(server: Running, kind: str) -> None:
     assert len(reply.body) < 2_000
     assert server.processor_seconds - before < 10
     assert server.process.poll() is None
+
+
+def test_many_control_tokens_are_refused_quickly(server: Running) -> None:
+    before = server.processor_seconds
+    assert "context size" in server.post("/completion", {"prompt": "<|end|>" * 100_000}).error()
+    assert server.processor_seconds - before < 10
 
 
 TREE = {"type": "object", "properties": {"left": {"$ref": "#/$defs/tree"}}}
