@@ -1,5 +1,6 @@
 """All endpoints, and the conversion of their results and errors to responses."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any, get_type_hints
@@ -101,7 +102,14 @@ class Application:
             result = await self._handler(service, *arguments)
             if isinstance(result, Reply):
                 return await result.response(service.request)
-            return result if isinstance(result, Response) else json_response(result)
+            if isinstance(result, Response):
+                return result
+            # A long one would delay other clients; health must not wait for threads.
+            return (
+                await asyncio.to_thread(json_response, result)
+                if arguments
+                else json_response(result)
+            )
         except ClientGone:
             raise
         except Exception as error:

@@ -140,5 +140,6 @@ async def request_of(engine: Engine, chat: Chat) -> StreamRequest:
             found.push(ANALYSIS)
         return ArgumentReader(found, tools.tools)
 
+    await asyncio.to_thread(reader)  # compiles patterns of the tools' names, which are cached
     ask = ask.with_options(thinks=thinks)
     return replace(ask, prompt=prompt, messages=chat.messages, reader=reader)

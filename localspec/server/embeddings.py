@@ -1,8 +1,9 @@
 """`/v1/embeddings`, and the endpoints of llama.cpp and ollama for the same."""
 
+import asyncio
 import base64
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Literal
 
 import numpy as np
@@ -92,12 +93,16 @@ async def _vectors(
     if len(found) > _MOST:
         raise ApiError(400, f"Give at most {_MOST} texts at a time.", param="input")
     vocabulary = model.vocabulary
-    texts: list[Sequence[int]] = [
-        vocabulary.tokenize(one, add_bos=True)
-        if isinstance(one, str)
-        else vocabulary.check_ids(one)
-        for one in found
-    ]
+
+    def tokens() -> list[list[int]]:
+        return [
+            vocabulary.tokenize(one, add_bos=True)
+            if isinstance(one, str)
+            else vocabulary.check_ids(one)
+            for one in found
+        ]
+
+    texts = await asyncio.to_thread(tokens)
     try:
         embedder = await service.host.embedder()
     except NativeError as error:

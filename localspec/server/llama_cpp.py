@@ -18,10 +18,10 @@ from localspec.prompting.marked_text import unmarked
 from localspec.prompting.prompt import Tokens
 from localspec.prompting.reasoning import reasons
 from localspec.server.answer_figures import TextOffsets, chat_logprobs, text_of_tokens, timings
-from localspec.server.answers import Answer, AnswerPart, Answers
-from localspec.server.chat_prompt import chat_text, mark_chat, request_of
+from localspec.server.answers import Answer, AnswerPart, Answers, StreamRequest
+from localspec.server.chat_prompt import chat_text, mark_chat
 from localspec.server.failures import ApiError
-from localspec.server.openai.chat import CountRequest
+from localspec.server.openai.chat import CountRequest, prepared
 from localspec.server.openai.completions import (
     Alternatives,
     Mixed,
@@ -54,8 +54,12 @@ class Completion(RawFields):
 
 async def completion(service: Service, wanted: Completion) -> Reply:
     engine = await service.open(wanted.model)
-    prompts = wanted.prompts(wanted.prompt, engine)
-    requests = wanted.requests(service, engine, prompts, silent=wanted.limit[1] == 0)
+
+    def prepared() -> list[StreamRequest]:
+        prompts = wanted.prompts(wanted.prompt, engine)
+        return wanted.requests(service, engine, prompts, silent=wanted.limit[1] == 0)
+
+    requests = await asyncio.to_thread(prepared)
     logprobs, sampled = wanted.n_probs or None, bool(wanted.post_sampling_probs)
     asked = [ask.with_options(logprobs=logprobs, as_sampled=sampled) for ask in requests]
     return CompletionReply(await service.begin(engine, *asked), wanted)
@@ -218,7 +222,7 @@ async def tokenize(service: Service, wanted: TokenizeRequest) -> Any:
     engine = await service.open(wanted.model)
     as_vllm = wanted.prompt is not None
     if wanted.messages:
-        ask = await request_of(engine, wanted.chat(service, engine))
+        ask = await prepared(service, engine, wanted)
         return {"tokens": [*ask.prompt], **_sizes(len(ask.prompt), engine)}
     tokens = await asyncio.to_thread(
         tokens_of,
@@ -229,7 +233,11 @@ async def tokenize(service: Service, wanted: TokenizeRequest) -> Any:
     )
     if not wanted.with_pieces:
         return {"tokens": tokens, **(_sizes(len(tokens), engine) if as_vllm else {})}
-    return {"tokens": [{"id": token, "piece": _piece(token, engine)} for token in tokens]}
+
+    def pieces() -> list[dict[str, Any]]:
+        return [{"id": token, "piece": _piece(token, engine)} for token in tokens]
+
+    return {"tokens": await asyncio.to_thread(pieces)}
 
 
 def _sizes(count: int, engine: Engine) -> dict[str, int]:
@@ -238,7 +246,7 @@ def _sizes(count: int, engine: Engine) -> dict[str, int]:
 
 async def detokenize(service: Service, wanted: DetokenizeRequest) -> Any:
     engine = await service.open(wanted.model)
-    text = text_of_tokens(wanted.tokens or [], engine)
+    text = await asyncio.to_thread(text_of_tokens, wanted.tokens or [], engine)
     return {"content": text, "prompt": text}
 
 
@@ -254,9 +262,12 @@ async def tokenizer_info(service: Service) -> Any:
 
 async def apply_template(service: Service, wanted: CountRequest) -> Any:
     engine = await service.open(wanted.model)
-    chat, _ = mark_chat(engine, wanted.chat(service, engine))
-    text = await asyncio.to_thread(chat_text, engine, chat)
-    return {"prompt": str(unmarked(text))}
+
+    def text() -> str:
+        chat, _ = mark_chat(engine, wanted.chat(service, engine))
+        return str(unmarked(chat_text(engine, chat)))
+
+    return {"prompt": await asyncio.to_thread(text)}
 
 
 async def props(service: Service) -> Any:

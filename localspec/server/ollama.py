@@ -28,7 +28,6 @@ from localspec.prompting.reasoning import Text, Thought, reasons
 from localspec.prompting.template import ChatTemplate
 from localspec.server.answer_figures import chat_logprobs
 from localspec.server.answers import AnswerPart, Answers, Call
-from localspec.server.chat_prompt import request_of
 from localspec.server.failures import ApiError
 from localspec.server.llama_cpp import settings_of
 from localspec.server.model_hosts import ModelHost
@@ -136,14 +135,17 @@ async def generate(service: Service, wanted: GenerateRequest) -> Any:
         messages.insert(0, Message(role="system", content=wanted.system))
     asked = wanted.as_chat(messages)
     if wanted.suffix:
-        filled = infill_prompt(engine, wanted.prompt, wanted.suffix, limit=asked.limit[1])
+        limit = asked.limit[1]
+        filled = await asyncio.to_thread(
+            infill_prompt, engine, wanted.prompt, wanted.suffix, limit=limit
+        )
         ask = asked.ask(service, engine, filled)
     elif wanted.raw or engine.model.chat_template is None:
         if wanted.images:
             raise ApiError(400, "Images need the model's chat template. Leave raw out.")
         ask = asked.ask(service, engine, wanted.prompt)
     else:
-        ask = await request_of(engine, asked.chat(service, engine))
+        ask = await openai.prepared(service, engine, asked)
         if wanted.context:
             assert isinstance(ask.prompt, Tokens)
             ask = replace(ask, prompt=_append_to_context(wanted.context, ask.prompt, engine))

@@ -17,13 +17,14 @@ from localspec.server.failures import ApiError, as_api_error, error_body
 Value = TypeVar("Value")
 Event = Mapping[str, Any]
 
-_LINE_ENDS = {ord(end): f"\\u{ord(end):04x}" for end in "\x85\u2028\u2029"}
+_ENDS = "\x85\u2028\u2029"
+_LINE_ENDS = {ord(end): f"\\u{ord(end):04x}" for end in _ENDS}
 """Escapes for line ends at which some clients split a stream, as Python's `splitlines` does."""
 
 
 def as_json(value: Any) -> bytes:
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return text.translate(_LINE_ENDS).encode()
+    return (text.translate(_LINE_ENDS) if any(map(text.__contains__, _ENDS)) else text).encode()
 
 
 def event(value: Event) -> bytes:
@@ -91,7 +92,7 @@ class Reply(ABC):
                 pass
 
         await while_connected(request, run())
-        return json_response(self.whole())
+        return await asyncio.to_thread(lambda: json_response(self.whole()))
 
     async def _events(self) -> AsyncGenerator[Event | None, None]:
         for one in self.begin():

@@ -124,6 +124,27 @@ start(host(lambda _: load()))
 """
 
 
+IN_THREADS = """
+import threading
+from localspec.llama.vocabulary import Vocabulary
+
+def elsewhere(*given, tokenize=Vocabulary.tokenize, **more):
+    assert len(given[1]) < 2 or threading.current_thread() is not threading.main_thread()
+    return tokenize(*given, **more)
+
+Vocabulary.tokenize = elsewhere
+start(host(lambda _: load()))
+"""
+
+
+def test_no_text_is_tokenized_in_the_event_loop() -> None:
+    mixed = {"prompt": ["Once", 5], "n_predict": 1, "logit_bias": [["Hi", 1]]}
+    echoed = {"prompt": "Once", "max_tokens": 1, "echo": True, "logprobs": 1}
+    with serving_program(IN_THREADS) as server:
+        for path, body in (*BODIES.items(), ("/completion", mixed), ("/v1/completions", echoed)):
+            assert server.post(path, body).status in (200, 501), path
+
+
 def test_streams_report_a_failure_in_their_format() -> None:
     with serving_program(FAILING) as server:
         for path in (CHAT, "/v1/completions", "/v1/responses", "/v1/messages", "/api/chat"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import time
 from collections.abc import Iterable, Sequence
@@ -216,15 +217,20 @@ class ChatRequest(CountRequest, AnswerFields):
         return replace(super().chat(service, engine), ask=self.ask(service, engine))
 
 
+async def prepared(service: Service, engine: Engine, wanted: CountRequest) -> StreamRequest:
+    """Build the engine's request. Long ones would delay other clients in the event loop."""
+    return await request_of(engine, await asyncio.to_thread(wanted.chat, service, engine))
+
+
 async def begin(service: Service, wanted: ChatRequest) -> Answers:
     engine = await service.open(wanted.model)
-    ask = await request_of(engine, wanted.chat(service, engine))
+    ask = await prepared(service, engine, wanted)
     return await service.begin(engine, *map(ask.nth, range(wanted.n or 1)))
 
 
 async def prompt_length(service: Service, wanted: CountRequest) -> int:
     engine = await service.open(wanted.model)
-    return len((await request_of(engine, wanted.chat(service, engine))).prompt)
+    return len((await prepared(service, engine, wanted)).prompt)
 
 
 async def chat_completions(service: Service, wanted: ChatRequest) -> Reply:

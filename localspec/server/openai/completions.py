@@ -1,7 +1,7 @@
 """`/v1/completions`: continues a text, without a template, or fills in its middle."""
 
-from collections.abc import Iterable, Sequence
-from copy import deepcopy
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -142,18 +142,22 @@ class CompletionRequest(RawFields):
 
 async def completions(service: Service, wanted: CompletionRequest) -> Reply:
     engine = await service.open(wanted.model)
-    prompts, limit = wanted.prompts(wanted.prompt, engine), wanted.limit[1]
-    whole = prompts
-    if wanted.suffix:
-        texts = [_text_of(prompt, engine) for prompt in prompts]
-        whole = [infill_prompt(engine, text, wanted.suffix, limit=limit) for text in texts]
-    silent = bool(wanted.echo) and limit == 0
-    requests = wanted.requests(service, engine, whole, silent=silent)
+    limit = wanted.limit[1]
+
+    def prepared() -> tuple[list[str | Tokens], list[StreamRequest]]:
+        prompts = whole = wanted.prompts(wanted.prompt, engine)
+        if wanted.suffix:
+            texts = [_text_of(prompt, engine) for prompt in prompts]
+            whole = [infill_prompt(engine, text, wanted.suffix, limit=limit) for text in texts]
+        silent = bool(wanted.echo) and limit == 0
+        return prompts, wanted.requests(service, engine, whole, silent=silent)
+
+    prompts, requests = await asyncio.to_thread(prepared)
     asked = [ask.with_options(logprobs=wanted.logprobs) for ask in requests]
     echoes = [_Echo()] * len(asked)
     if wanted.echo:
         echoed = [await _echo(service, engine, one, wanted.logprobs) for one in prompts]
-        echoes = [deepcopy(one) for one in echoed for _ in range(wanted.n or 1)]
+        echoes = [one for one in echoed for _ in range(wanted.n or 1)]
     return CompletionReply(await service.begin(engine, *asked), wanted, echoes)
 
 
@@ -174,26 +178,29 @@ async def _echo(
 ) -> _Echo:
     """Return the prompt's text, and its log-probabilities unless `alternatives` is None. Raises
     ApiError if the queue is full, and LocalspecError if there is no room for an answer."""
-    text = _text_of(prompt, engine)
+    text = await asyncio.to_thread(_text_of, prompt, engine)
     if alternatives is None:
         return _Echo(text)
-    tokens = engine.prompts.tokens(prompt, None, "error", GenerationStats())
-    logprobs = await service.run_in_slot(
-        lambda disconnected: engine.likelihood(tokens, alternatives, stopped=disconnected)
-    )
-    # A token that the model needs before a text is not part of the prompt.
-    vocabulary = engine.model.vocabulary
-    added = isinstance(prompt, str) and vocabulary.adds_bos
-    first = [] if added else tokens[:1]
-    found = text_logprobs(logprobs, engine)
-    if first:  # nothing precedes it
-        found["tokens"].insert(0, text_of_tokens(first, engine, special=False))
-        found["token_logprobs"].insert(0, None)
-        found["top_logprobs"].insert(0, None)
-    echoed = [*first, *(one.token for one in logprobs)]
-    spaced = vocabulary.adds_space and b"".join(map(vocabulary.piece, echoed[:1]))[:1] == b" "
-    found["text_offset"] = TextOffsets(engine, -spaced).of(echoed)
-    return _Echo(text, found)
+    stats = GenerationStats()
+    tokens = await asyncio.to_thread(engine.prompts.tokens, prompt, None, "error", stats)
+
+    def work(disconnected: Callable[[], bool]) -> dict[str, list[Any]]:
+        logprobs = engine.likelihood(tokens, alternatives, stopped=disconnected)
+        # A token that the model needs before a text is not part of the prompt.
+        vocabulary = engine.model.vocabulary
+        added = isinstance(prompt, str) and vocabulary.adds_bos
+        first = [] if added else tokens[:1]
+        found = text_logprobs(logprobs, engine)
+        if first:  # nothing precedes it
+            found["tokens"].insert(0, text_of_tokens(first, engine, special=False))
+            found["token_logprobs"].insert(0, None)
+            found["top_logprobs"].insert(0, None)
+        echoed = [*first, *(one.token for one in logprobs)]
+        spaced = vocabulary.adds_space and b"".join(map(vocabulary.piece, echoed[:1]))[:1] == b" "
+        found["text_offset"] = TextOffsets(engine, -spaced).of(echoed)
+        return found
+
+    return _Echo(text, await service.run_in_slot(work))
 
 
 class CompletionReply(OpenaiReply):
@@ -209,7 +216,8 @@ class CompletionReply(OpenaiReply):
     def begin(self) -> Iterable[Event]:
         for echo, choice in zip(self._echoes, self._choices, strict=True):
             choice["text"] = echo.text
-            choice["logprobs"] = echo.logprobs or choice["logprobs"]
+            lists = (echo.logprobs or choice["logprobs"] or {}).items()
+            choice["logprobs"] = {name: [*found] for name, found in lists} or None
             if echo.text or echo.logprobs:
                 yield self._event(choice)
 
