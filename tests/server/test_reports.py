@@ -486,6 +486,8 @@ def test_forms_of_contents(families: Running, content: Any, other: Any) -> None:
     assert one == same
     refused = isinstance(other, str) and "a" in other
     assert chat(families, "qwen3", messages=[user(content)]).status == (400 if refused else 200)
+    lost = user([{"type": "input_text", "input_text": "A"}])
+    assert "has no text" in chat(families, "qwen3", messages=[lost]).error()
 
 
 def test_images_of_tools_are_refused_in_words(families: Running) -> None:

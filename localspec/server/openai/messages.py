@@ -153,6 +153,9 @@ def text_of(content: Content | None, *, between: str = "\n") -> str:
         if part.type not in TEXTS:
             kind = f"The model reads text only, and a message has a part of type '{part.type[:40]}'"
             raise ApiError(400, f"{kind}. Leave it out.")
+        if part.text is None and part.refusal is None:  # such as one with another field
+            why = f"A part of type '{part.type}' has no text. Put it into the field text."
+            raise ApiError(400, why)
     return between.join(part.text or part.refusal or "" for part in content)
 
 
