@@ -26,6 +26,7 @@ from localspec.prompting.call_format import (
 from localspec.prompting.detokenizer import CHANNEL, FINAL
 from localspec.prompting.marked_text import MarkedText, keep_marks, mark_all, mark_text
 from localspec.prompting.reasoning import split_thoughts
+from localspec.prompting.shapes import shape_of, without_repeats
 
 Change = Callable[[Messages], Messages]
 ANSWERS = frozenset({"assistant", "model"})
@@ -65,7 +66,7 @@ class RoleAdapter:
                 message["role"] = "system"
             elif message["role"] == "assistant" and isinstance(content, str):
                 message["content"] = self._answer(content)
-        shape = tuple(map(_shape_of, found))
+        shape = tuple(map(shape_of, found))
         if shape not in self._changes:
             if len(self._changes) >= _MOST_SHAPES:
                 self._changes.clear()
@@ -83,25 +84,34 @@ class RoleAdapter:
         return found if found.strip() else ""
 
     def _choose_changes(self, messages: Messages) -> tuple[Change, ...]:
+        short = without_repeats(messages)
+        best, rating = self._search(short, _CHOICES)
+        if len(short) < len(messages) and not self._search(messages, [best])[1] == rating == 1.0:
+            return self._search(messages, _CHOICES)[0]
+        return best
+
+    def _search(
+        self, messages: Messages, choices: Sequence[tuple[Change, ...]]
+    ) -> tuple[tuple[Change, ...], float]:
+        """The first of the best choices, and its rating; 1.0 if it loses nothing."""
         words: list[str] = []
         sample = [_with_test_words(message, words) for message in messages]
         # In this order; a later system message that is moved ahead would change every prompt.
         later = itertools.dropwhile(lambda one: one["role"] == "system", sample)
         said = [one["content"] for one in later if one.get("content")]
-        best: tuple[Change, ...] = ()
-        most, until = (-1, False), time.monotonic() + _SECONDS
-        for changes in _CHOICES:
+        best, most, until = choices[0], -1.0, time.monotonic() + _SECONDS
+        for changes in choices:
             fitted = self._apply_changes(sample, changes)
             text = self._render(fitted)
             at = {one[0]: one.start() for one in reversed([*_TEST_WORD.finditer(text)])}
             places = [at.get(content, -1) for content in said]
             whole = places == sorted(places) and self._tells_answer(fitted, text)
-            found = sum(word in at for word in words), whole
+            found = (sum(word in at for word in words) + whole / 2) / (len(words) + 0.5)
             if found > most:
                 best, most = changes, found
-            if most == (len(words), True) or time.monotonic() > until:
+            if most == 1.0 or time.monotonic() > until:
                 break
-        return best
+        return best, most
 
     def _tells_answer(self, messages: Messages, text: str) -> bool:
         """Whether a leading answer is rendered unlike a question; with tools, Llama's is not."""
@@ -212,12 +222,6 @@ def _with_thinking_part(message: dict[str, Any]) -> dict[str, Any]:
         return message
     others = {name: value for name, value in message.items() if name != "reasoning_content"}
     return {**others, "content": [{"type": "thinking", "thinking": thought}, *joined(content, [])]}
-
-
-def _shape_of(message: Mapping[str, Any]) -> Any:
-    content = message.get("content")
-    calls = len(message.get("tool_calls") or ())
-    return message["role"], calls, type(content).__name__ if content else None
 
 
 def _with_test_words(message: Mapping[str, Any], words: list[str]) -> dict[str, Any]:

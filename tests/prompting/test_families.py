@@ -67,6 +67,11 @@ def text(prompts: PromptBuilder, *messages: Message, **more: Any) -> str:
     return str(unmarked(prompts.text(messages, **more)))
 
 
+def test_a_long_conversation_keeps_its_calls_on_any_machine(open_prompts: Open) -> None:
+    turns = [ASK, *[call(), result("5")] * 3_000]
+    assert text(open_prompts(FAMILIES["chatml"]), *turns).count("weather") == 3_000
+
+
 @families
 def test_a_system_prompt_is_rendered(family: Family, open_prompts: Open) -> None:
     assert family.system in text(open_prompts(family), SYSTEM, ASK)
