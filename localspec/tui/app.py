@@ -15,6 +15,7 @@ from textual import events, on
 from textual.app import SystemCommand
 from textual.binding import Binding, BindingType
 from textual.screen import ModalScreen, Screen
+from textual.theme import ThemeProvider
 from textual.widgets import TextArea
 
 from localspec.chat.conversation import Conversation
@@ -161,7 +162,7 @@ class ChatApp(Host):
     @on(events.Paste)
     def _written_beside_the_input(self, event: events.Key | events.Paste) -> None:
         """Write it into the input: a click into the window takes the focus elsewhere."""
-        if isinstance(self.screen, ModalScreen):
+        if not self.screen_stack or isinstance(self.screen, ModalScreen):
             return
         if isinstance(event, events.Key):
             if not event.is_printable or event.key in self.screen.active_bindings:
@@ -232,6 +233,17 @@ class ChatApp(Host):
             self.screen.dismiss()
             return
         self.push_screen(ReadingScreen(*keys_of(self.screen, self.get_key_display)))
+
+    def action_command_palette(self) -> None:
+        from localspec.tui.screens.dialogs import CommandScreen
+
+        if not isinstance(self.screen, CommandScreen):
+            self.push_screen(CommandScreen())
+
+    def search_themes(self) -> None:
+        from localspec.tui.screens.dialogs import CommandScreen
+
+        self.push_screen(CommandScreen([ThemeProvider], placeholder="Search for themes…"))
 
     def watch_theme(self, theme: str) -> None:
         if self.is_running and self.screen_stack and theme != self.preferences.theme:

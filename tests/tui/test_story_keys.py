@@ -79,16 +79,24 @@ async def test_the_keys_that_apply_where_the_focus_is() -> None:
             await shown.until(lambda: not isinstance(shown.app.screen, ReadingScreen))
 
 
-async def test_a_key_pressed_twice_in_a_dialog_counts_once() -> None:
+async def test_keys_before_a_dialog_is_drawn_and_after_it_is_closed() -> None:
+    async def press_at_once(keys: str) -> None:
+        for key in keys.split():
+            shown.app.post_message(events.Key(key, None))
+        await shown.settle()
+
     async with chat() as shown:
         await shown.send("hello")
         await shown.command("/delete")
         await shown.until(lambda: isinstance(shown.app.screen, QuestionScreen))
-        for _ in range(2):
-            shown.app.post_message(events.Key("enter", "\r"))
-        await shown.until(lambda: not isinstance(shown.app.screen, QuestionScreen))
+        for keys in ("enter enter", "f1 f1", "ctrl+p pagedown escape ctrl+p escape"):
+            await press_at_once(keys)
         await shown.send("again")
         assert len(shown.texts) == 4
+        await shown.press("ctrl+p", *"figures")
+        await press_at_once("enter enter enter")
+        await shown.command("/delete")
+        await shown.pilot.resize_terminal(2, 3)
 
 
 async def test_keys_of_the_chat_do_nothing_below_a_dialog() -> None:

@@ -166,7 +166,6 @@ async def test_a_long_pasted_text_is_attached() -> None:
         shown.app.post_message(events.Paste("x" * 19_900 + "\n" * 99))
         await shown.until(lambda: len(shown.app.prompt.text) == 19_999)
         await shown.press("ctrl+z")
-        assert shown.app.prompt.text == ""
         # Terminals send a return for each end of a line.
         shown.app.post_message(events.Paste("x" * 19_996 + "\ry\r\nz\r"))
         await shown.until(lambda: "+ pasted text (20,001 characters)" in shown.text)

@@ -295,9 +295,8 @@ class MessageColumn:
         first = 0 if selection.start is None else max(0, selection.start.y)
         if selection.end is not None:
             last = min(last, selection.end.y)
-        ends = {
-            n: self.items[n].ends(width, mode) for n in range(self.at(first), self.at(last) + 1)
-        }
+        shown = range(self.at(first), self.at(last) + 1)
+        ends = {n: item.ends(width, mode) for n, item in enumerate(self.items) if n in shown}
         found, before = "", "\n"
         for line in range(first, last + 1):
             number = self.at(line)

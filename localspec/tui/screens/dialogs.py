@@ -14,8 +14,10 @@ from textual import on, work
 from textual.app import ComposeResult
 from textual.await_complete import AwaitComplete
 from textual.binding import Binding, BindingType
+from textual.command import CommandList, CommandPalette
 from textual.containers import Grid, Vertical, VerticalScroll
 from textual.events import Mount
+from textual.message import Message
 from textual.screen import ModalScreen, Screen
 from textual.widget import Widget
 from textual.widgets import (
@@ -36,7 +38,7 @@ from localspec.errors import Cancelled, UsageError, describe
 from localspec.text import gigabytes, harmless
 from localspec.tui.rendering.palette import Palette
 from localspec.tui.session.commands import COMMANDS, MAX_TOKENS, SETTINGS, setting
-from localspec.tui.widgets.composer import TextInput
+from localspec.tui.widgets.inputs import Options, TextInput
 from localspec.worker_threads import run_in_thread
 
 if TYPE_CHECKING:
@@ -63,14 +65,8 @@ _EVERY = 0.2
 """Seconds between two redraws of a download."""
 
 
-class Dialog(ModalScreen[T]):
-    """A modal screen with a line of its keys, which can be dismissed more than once. Its first
-    widget has the focus."""
-
-    @on(Mount)
-    def _show_keys(self) -> None:
-        self.mount(Footer(compact=True, show_command_palette=False))
-        self.focus_next()
+class _ClosedOnce(Screen[T]):
+    """A screen that can be dismissed more than once."""
 
     def dismiss(self, result: T | None = None) -> AwaitComplete:
         # A second key may have been queued when the first one closed it.
@@ -78,6 +74,36 @@ class Dialog(ModalScreen[T]):
             return AwaitComplete()
         self.workers.cancel_node(self)
         return super().dismiss(result)
+
+
+class Dialog(ModalScreen[T], _ClosedOnce[T]):
+    """A modal screen with a line of its keys. Its first widget has the focus."""
+
+    @on(Mount)
+    def _show_keys(self) -> None:
+        if self.is_attached:  # not closed before it was shown
+            self.mount(Footer(compact=True, show_command_palette=False))
+            self.focus_next()
+
+
+class CommandScreen(CommandPalette, _ClosedOnce[None]):
+    """Textual's list of commands, also for keys before it is drawn and after it is closed."""
+
+    @on(Mount)
+    def _begin(self, event: Mount) -> None:
+        if not self.is_attached:
+            event.prevent_default()
+
+    @on(Input.Submitted)
+    @on(OptionList.OptionSelected)
+    def _take_one(self, event: Message) -> None:
+        if not self.is_current:
+            event.prevent_default()
+
+    def _action_command_list(self, action: str) -> None:
+        commands = self.query_one(CommandList)
+        if not action.startswith("page_") or (commands.highlighted or 0) in commands._index_to_line:
+            super()._action_command_list(action)
 
 
 class QuestionScreen(Dialog[str | None]):
@@ -92,7 +118,7 @@ class QuestionScreen(Dialog[str | None]):
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog"):
             yield Static(harmless(self._text), markup=False)
-            yield OptionList(*(Option(says, id=id) for id, says in self._answers.items()))
+            yield Options(*(Option(says, id=id) for id, says in self._answers.items()))
 
     @on(OptionList.OptionSelected)
     def _answer(self, event: OptionList.OptionSelected) -> None:

@@ -22,6 +22,7 @@ from localspec.text import gigabytes, harmless, parameter_count
 from localspec.tui.rendering.palette import Palette
 from localspec.tui.screens.dialogs import Dialog
 from localspec.tui.session.background_engine import PairReference
+from localspec.tui.widgets.inputs import Options
 from localspec.worker_threads import run_in_thread
 
 if TYPE_CHECKING:
@@ -36,11 +37,11 @@ class _Filter(Input):
     BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "submit", "To the models")]
 
 
-class _Targets(OptionList):
+class _Targets(Options):
     BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "select", "Choose its draft")]
 
 
-class _Drafts(OptionList):
+class _Drafts(Options):
     BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "select", "Open the pair")]
 
 

@@ -9,10 +9,7 @@ from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
-from textual.document._document import Location
-from textual.geometry import Offset
 from textual.reactive import var
-from textual.strip import Strip
 from textual.widgets import OptionList, Static, TextArea
 from textual.widgets.option_list import Option
 
@@ -21,6 +18,7 @@ from localspec.text import harmless
 from localspec.tui.rendering.palette import Palette
 from localspec.tui.session import commands
 from localspec.tui.session.commands import CommandCompletion
+from localspec.tui.widgets.inputs import Options, TextInput
 
 Known = Callable[[], Mapping[str, Sequence[str]]]
 """Returns values as for `commands.complete`."""
@@ -29,12 +27,7 @@ _LONG_PASTE = 20_000
 each key and each row."""
 
 
-_JOINED = "\u200d\ufe0f\u20e3\U0001f3fb\U0001f3fc\U0001f3fd\U0001f3fe\U0001f3ff"
-"""Characters that belong to the emoji before them: the joiner, which also joins the next character,
-and modifiers."""
-
-
-class Completions(OptionList, can_focus=False):
+class Completions(Options, can_focus=False):
     """A list of completions with one highlighted; the input keeps the focus."""
 
     def __init__(self, known: Known, *, id: str | None = None) -> None:
@@ -64,36 +57,6 @@ class Completions(OptionList, can_focus=False):
     def chosen(self) -> CommandCompletion:
         """The highlighted completion, which Enter accepts."""
         return self._all[self.highlighted or 0]
-
-
-class TextInput(TextArea):
-    """Textual's input for several lines, without its faults."""
-
-    def scroll_cursor_visible(self, center: bool = False, animate: bool = False) -> Offset:
-        # While an undo shortens the text, the cursor is behind its end for a moment.
-        inside = self.cursor_location[0] < self.document.line_count
-        return super().scroll_cursor_visible(center, animate) if inside else Offset(0, 0)
-
-    def render_line(self, y: int) -> Strip:
-        # While a terminal shrinks, the input may have no width between two layouts, and Textual
-        # fails to wrap a placeholder to that.
-        return super().render_line(y) if self.content_size.width > 0 else Strip([])
-
-    def get_cursor_left_location(self) -> Location:
-        return self._beside(super().get_cursor_left_location(), -1)
-
-    def get_cursor_right_location(self) -> Location:
-        return self._beside(super().get_cursor_right_location(), 1)
-
-    def _beside(self, location: Location, step: int) -> Location:
-        """Move a location out of an emoji of several characters."""
-        row, column = location
-        line = self.document.get_line(row)
-        while 0 < column < len(line) and (
-            line[column] in _JOINED or line[column - 1] == _JOINED[0]
-        ):
-            column += step
-        return row, column
 
 
 class PromptInput(TextInput):

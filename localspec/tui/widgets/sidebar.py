@@ -20,6 +20,7 @@ from localspec.chat.titles import one_line
 from localspec.history.writer import HistoryWriter
 from localspec.text import harmless
 from localspec.tui.rendering.palette import Palette
+from localspec.tui.widgets.inputs import Options
 
 if TYPE_CHECKING:
     from localspec.history.statements import ConversationSummary, SearchHit
@@ -33,7 +34,7 @@ class _Search(Input):
     BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "submit", "To the list")]
 
 
-class _Conversations(OptionList):
+class _Conversations(Options):
     BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "select", "Open")]
 
 
