@@ -136,7 +136,7 @@ def test_only_the_binding_imports_llama_cpp() -> None:
 BUDGETS: dict[str, tuple[int, int | None]] = {
     "__main__": (14, 0),
     "answering": (247, 10),  # preparation, once in engine; other vocabularies; full disks
-    "async_engine": (314, 7),  # refuses other event loops, with advice; raises errors again
+    "async_engine": (314, 7),  # other event loops, with advice; errors again; dropped streams
     "bench": (2_028, 85),  # compares three other programs; scales models
     "cgroups": (60, 10),  # threads beyond a container's CPU limit stall the others
     "chat": (841, 58),  # file names as terminals quote them; the line under an answer
@@ -158,7 +158,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "gguf": (1_744, 81),  # advice for the pieces of a split file; a cache of recently read files
     "history": (1_558, 56),  # damaged schemas and indexes; missing locks; another file
     # Names damaged files, with the commands that download them again; knows ollama's spelling.
-    "hub": (1_719, 74),  # pasted addresses; waiting for another download can be interrupted
+    "hub": (1_726, 74),  # pasted addresses; repositories without a model; interrupted waits
     "identity": (62, 10),  # hashes whole files, for bench and hub
     "kernels": (10, 10),
     "keywords": (231, 11),  # the options of answers, once in engine; names from other tools
@@ -168,14 +168,14 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Schemas: OpenAPI's, zod's and pydantic's; names of keys; closed parts of allOf; dialects;
     # unevaluated, required and dependent properties; small bounds; formats; endless references.
     # Grammars: tokens and forced text; custom tools; GBNF whose longest match would be wrong.
-    "llama": (6_170, 249),  # GBNF by characters; frozen programs; image bytes; long tokens
+    "llama": (6_201, 249),  # GBNF by characters; long tokens and many special ones
     "llm_plugin": (100, 10),  # separates reasoning from answers; system prompts of earlier turns
     "loading": (894, 22),  # reads Medusa heads; discards measurements on a busy machine
     "pairing": (874, 56),  # forecasts for experts and instruction sets; containers' memory
     "paths": (71, 12),  # file:// addresses
     "policy": (2_010, 70),  # busy periods; corrects measurements on a busy machine
     # Calls by model family; reasoning marks, unless quoted; order of results; ignored roles.
-    "prompting": (1_978, 68),  # text next to reasoning and calls; Hy4; developer messages
+    "prompting": (2_099, 73),  # continued answers, once in server; many messages; Hy4
     "quality": (386, 15),  # checks the suite's name before its file; fields of questions
     "race": (278, 18),
     "remote": (632, 20),
@@ -186,21 +186,21 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # call; custom tools with a grammar; results of any kind; tools that come and go.
     # Requests: fields of coding agents; reasoning to keep; base64; infill; incomplete requests.
     # Models: unloading after an answer; ollama's that are not loaded; stops while one loads.
-    "server": (6_023, 206),  # page.html; any name of a tool; the list of models for Codex
+    "server": (6_045, 206),  # page.html; names of tools; kept thoughts; conversions in threads
     "sessions": (663, 22),  # chooses which caches to keep; files that cannot be mapped
     "settings": (120, 10),
     "signals": (88, 10),  # signals during imports that swallow them; the shell that reports a kill
-    "stream": (233, 10),  # no generator, which would keep a stream alive; raises errors again
+    "stream": (233, 10),  # no generator, which would keep a stream alive; errors again
     "text": (136, 13),  # counts, rates, finite JSON, file paths; joiners in names
     # Adapts to the terminal's size; shows at once that the model is loading; pastes; signals;
     # closed terminals; keeps the scroll position; copies text as written, also to the desktop;
     # keys from other chats; invalid bytes; keys pressed during start-up. Draws only the end of
     # long texts. Rendering threads share a document.
-    "tui": (4_938, 100),  # cancelled downloads; formulas, line breaks and numbers; lost input
-    "typed": (98, 10),  # errors name the function; too large numbers; scalars; empty paths
+    "tui": (5_056, 101),  # keys after Esc and before a dialog is drawn; open formulas; undo
+    "typed": (98, 10),  # names of functions; huge numbers and NaN; empty paths
     "verify": (1_284, 62),  # compares a certificate with the local files and versions
     "worker_threads": (43, 10),
-    "tests": (39_686, None),  # systems with limits; conversations in memory; typed commands
+    "tests": (39_727, None),  # systems with limits; typed commands; pins; keys before dialogs
     "tools": (3_375, None),  # estimates for larger models, an agent's session, schema masks
 }
 """For each room, the most lines of Python and the most public names; None: names are not limited.
