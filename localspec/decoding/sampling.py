@@ -124,13 +124,13 @@ class Sampler:
         few = 0 < (k := params.top_k) < len(row)
         if constraint is not None and not few:
             row = constraint.masked(row)
-        best = row[argmax(row)]
         if few:
             ids = top_ids(row, k) if constraint is None else constraint.likeliest(row, k)
             ids, total = _possible(row, ids), None
         elif params.top_p < 1.0:
-            ids, total = _nucleus(row, best, params.top_p)
+            ids, total = _nucleus(row, params.top_p)
         else:
+            best = row[argmax(row)]
             bound = best + math.log(params.min_p) if params.min_p > 0.0 else -np.inf
             ids = np.flatnonzero(row >= bound).astype(np.int32)
             ids = _possible(row, ids[(-row[ids]).argsort(kind="stable")])
@@ -165,10 +165,10 @@ class Sampler:
         return row
 
 
-def _nucleus(row: Row, best: np.float32, top_p: float) -> tuple[Ids, float]:
+def _nucleus(row: Row, top_p: float) -> tuple[Ids, float]:
     """Ids, best first, that hold at least `top_p` of the mass, and the softmax normaliser relative
-    to `best`, the largest logit. Only the head is sorted."""
-    weights = np.exp(row - best)
+    to the largest logit. Only the head is sorted."""
+    weights = np.exp(row - row[argmax(row)])
     total = float(weights.sum(dtype=np.float64))
     k = 256
     while True:
@@ -198,7 +198,8 @@ def argmax(row: Row) -> int:
 
 
 def top_ids(row: Row, k: int) -> Ids:
-    """Ids of the k largest logits, descending, the lower id first among equals.
+    """Ids of the k largest logits, descending, the lower id first among equals; of more than k, a
+    NativeError if any is NaN or infinite.
 
     For a long row, the k-th largest of the maxima of GROUPS interleaved groups bounds the k-th
     largest logit; only groups whose maximum reaches it are searched."""
@@ -206,6 +207,7 @@ def top_ids(row: Row, k: int) -> Ids:
     if k >= n:
         return (-row).argsort(kind="stable").astype(np.int32)
     if n < 4 * GROUPS or k > GROUPS // 2:
+        largest = row.max()
         ids = (row >= np.partition(row, n - k)[n - k]).nonzero()[0]
         values = row[ids]
     else:
@@ -213,6 +215,7 @@ def top_ids(row: Row, k: int) -> Ids:
         grid = row[:whole].reshape(-1, GROUPS)
         # Array methods wrap these functions, and take 1.5 times as long.
         maxima = np.maximum.reduce(grid, axis=0)
+        largest = np.maximum(maxima.max(), row[whole:].max(initial=NEVER))
         ranked = maxima.copy()
         ranked.partition(GROUPS - k)
         bound = ranked[GROUPS - k]
@@ -227,6 +230,8 @@ def top_ids(row: Row, k: int) -> Ids:
         if len(rest):
             rest += whole
             ids, values = np.concatenate((ids, rest)), np.concatenate((values, row[rest]))
+    if not largest < math.inf:
+        argmax(row)  # raises
     best: Ids = ids[(-values).argsort(kind="stable")[:k]].astype(np.int32)
     return best
 
