@@ -144,7 +144,7 @@ class CostCurve:
             return True
         tolerance = self.TOLERANCE
         if self.baseline is not None:
-            if self.baseline.outlier or abs(context - self._plain_at) >= 2 * self.APART:
+            if self.baseline.open or abs(context - self._plain_at) >= 2 * self.APART:
                 return True
             tolerance = max(tolerance, self.NOISY * self.baseline.noise)
         return abs(math.log(self.pace / self._confirmed)) > tolerance
@@ -156,8 +156,8 @@ class CostCurve:
         if self.FASTER * seconds < expected * self.pace:
             self.set_pace(seconds / expected)
 
-    def observe(self, n: int, context: int, seconds: float) -> None:
-        """Learn from a live pass."""
+    def observe(self, n: int, context: int, seconds: float, *, alike: bool = True) -> None:
+        """Learn from a live pass. `alike`: whether the pass before a plain one was plain, too."""
         if seconds <= 0.0:
             return
         if not self.sizes:
@@ -169,8 +169,10 @@ class CostCurve:
             rate = self.PLAIN_RATE if self.doubtful(context) else rate
             if self.baseline is None:
                 self.baseline = Baseline(min(self.pace, self._confirmed))
-            self.baseline.observe(seconds / expected)
+            seconds *= self.baseline.observe(seconds / expected, alike=alike) * expected / seconds
             self._plain_at, self._stale = context, False
+        elif self.baseline is not None:
+            self.baseline.interrupt()
         off = math.log(seconds / (expected * self.pace))
         self.pace *= math.exp(rate * _clipped(off, self.PACE_CLIP))
         if n == 1:

@@ -76,6 +76,7 @@ class Policy(Drafter):
         self._steps = self._idle = self._rest = self._answer_tokens = 0
         self._tokens = self._seconds = 0.0
         self._ahead = 0.0  # plain passes saved so far, overruns not counted
+        self._plain_before = False  # whether the last pass of the target was over one token
         self._costs: tuple[object, list[float]] = (None, [])
         # Of the current step.
         self._lookups: list[Lookup] = []
@@ -239,6 +240,7 @@ class Policy(Drafter):
 
     def observe(self, step: Step) -> None:
         nodes = len(step.draft.tree.tokens)
+        alike, self._plain_before = self._plain_before, not (step.reads_prompt or nodes)
         self._answer_tokens += len(step.tokens)
         self._profile.said += len(step.tokens)
         # The prompt's pass reads many tokens, and its time is not that of a step.
@@ -249,7 +251,7 @@ class Policy(Drafter):
         target.refresh()
         before, saved_before = target.plain(held), profile.budget.saved
         lost = self._settle(step, before)
-        target.observe(1 + nodes, held, step.target_seconds)
+        target.observe(1 + nodes, held, step.target_seconds, alike=alike)
         if not nodes:
             outlier = target.baseline is not None and target.baseline.outlier
             # A slow outlier may be an interruption, as the next pass will show; a fast one is not.

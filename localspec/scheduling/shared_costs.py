@@ -37,7 +37,7 @@ class SharedCosts:
     def doubtful(self, answers: int) -> bool:
         """Whether a pass without drafts is due, to measure its cost."""
         baseline = self.baselines.get(answers)
-        return self._unconfirmed >= CostCurve.OVERDUE or (baseline is not None and baseline.outlier)
+        return self._unconfirmed >= CostCurve.OVERDUE or (baseline is not None and baseline.open)
 
     @property
     def confirmed(self) -> bool:
@@ -76,7 +76,7 @@ class SharedCosts:
         if len(tasks) == 1:
             # The drafter of a single answer learns on its own, as it knows the kind of pass.
             if not tasks[0].alone:
-                target.observe(tokens, context, seconds)
+                target.observe(tokens, context, seconds, alike=False)
             return
         if tokens == len(tasks):
             baseline = self.baselines.setdefault(tokens, Baseline(target.pace))
@@ -190,6 +190,6 @@ class SharedCurve(CostCurve):
             return self._real.row(most, context)
         return [0.0, *(self.seconds(n, context) for n in range(1, most + 1))]
 
-    def observe(self, n: int, context: int, seconds: float) -> None:
+    def observe(self, n: int, context: int, seconds: float, *, alike: bool = True) -> None:
         if self._task.alone:
-            self._real.observe(n, context, seconds)
+            self._real.observe(n, context, seconds, alike=alike)

@@ -28,7 +28,7 @@ SHAPES: Mapping[str, Sequence[float]] = {
 
 
 class FixedCurve(CostCurve):
-    def observe(self, n: int, context: int, seconds: float) -> None:
+    def observe(self, n: int, context: int, seconds: float, *, alike: bool = True) -> None:
         """Nothing to learn."""
 
 

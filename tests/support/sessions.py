@@ -71,7 +71,7 @@ class FixedCosts(CostCurve):
     of a step, so that it sees steps of fixed cost.
     """
 
-    def observe(self, n: int, context: int, seconds: float) -> None:
+    def observe(self, n: int, context: int, seconds: float, *, alike: bool = True) -> None:
         self.set_pace(seconds / self.seconds(n, context))
 
 
