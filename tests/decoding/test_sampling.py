@@ -222,6 +222,8 @@ ROWS: dict[str, Callable[[np.random.Generator, int], Row]] = {
     "one group": one_group,
     "mostly impossible": mostly_impossible,
     "impossible": lambda rng, n: np.full(n, -np.inf, np.float32),
+    "ascending": lambda rng, n: np.arange(n, dtype=np.float32),
+    "descending": lambda rng, n: -np.arange(n, dtype=np.float32),
 }
 SIZES = (1, 2, 37, 4 * GROUPS - 1, 4 * GROUPS, 4 * GROUPS + 1, 8 * GROUPS - 1, 8 * GROUPS, 152_000)
 

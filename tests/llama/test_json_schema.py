@@ -293,6 +293,7 @@ def test_accepted_and_rejected_answers(
         ({"const": 123456789.12345679}, "number 123456789.12345679,"),
         ({"type": "integer", "minimum": -(10**20), "maximum": -(10**19)}, "bound -1000000000"),
         ({"type": "number", "minimum": 5e-324}, "too close to 0"),
+        ({"type": "number", "exclusiveMaximum": -1e-310}, "too close to 0"),
         (
             {"allOf": [{"type": "integer", "exclusiveMaximum": -1e19}, {"minimum": -1e20}]},
             "bound -1e+19",

@@ -194,7 +194,10 @@ def test_full_queue_is_refused(open_server: Running) -> None:
 
 HOSTILE: dict[str, bytes] = {
     "nothing": b"",
+    "no object": b"[1, 2]",
     "not UTF-8": b'{"messages": "\xff\xfe"}',
+    "NaN": b'{"messages": [{"role": "user", "content": "x"}], "temperature": NaN}',
+    "infinite": b'{"messages": [{"role": "user", "content": "x"}], "temperature": 1e999}',
     "a long number": b'{"messages": [], "seed": ' + b"9" * 10_000 + b"}",
     "the other half in a key": rb'{"\udfff": 1, "messages": []}',
     "deep": b'{"messages": ' + b"[" * 5_000 + b"]" * 5_000 + b"}",
@@ -219,13 +222,22 @@ HOSTILE |= {
     "thousands of stops": body_with(stop=["x"] * 5_000),
     "a stop that is long": body_with(stop="x" * 100_000),
     "bias of everything": body_with(logit_bias={str(i): 1 for i in range(20_000)}),
+    "bias beyond the vocabulary": body_with(logit_bias={"123456789": 1}),
     "bias of a strange key": body_with(logit_bias={"\u0661": 1}),
     "hundreds of tools": body_with(
         tools=[{"type": "function", "function": {"name": f"f{i}"}} for i in range(500)]
     ),
+    "a schema that is none": schema({"type": "nonsense"}),
+    "a reference to nowhere": schema({"$ref": "#/$defs/nowhere"}),
     "a reference elsewhere": schema({"$ref": "https://evil.example/schema.json"}),
+    "a schema of itself": schema({"$ref": "#"}),
+    "a circle of references": schema(
+        {"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}}
+    ),
+    "a pattern that is a number": schema({"type": "string", "pattern": 3}),
     "a long pattern": schema({"type": "string", "pattern": "^" + "(a|b)" * 10_000 + "$"}),
     "parts beyond counting": schema({"anyOf": [{"const": i} for i in range(20_000)]}),
+    "a grammar that is none": body_with(grammar="root ::= ((("),
     "a grammar of itself": body_with(grammar='root ::= root "a"'),
     "a grammar that is long": body_with(grammar="root ::= " + '"a"? ' * 20_000),
     "a grammar of many rules": body_with(
@@ -237,6 +249,7 @@ HOSTILE |= {
             {"$defs": {f"{i}": {"items": {"$ref": f"#/$defs/{i + 1}"}} for i in range(999)}}
         )
     ),
+    "a regular expression that is none": body_with(regex="("),
     "a regular expression that is long": body_with(regex="a?" * 20_000),
     "a deep grammar": body_with(grammar="root ::= " + "(" * 10_000 + '"a"' + ")" * 10_000),
 }

@@ -161,6 +161,7 @@ def test_code_blocks() -> None:
     text = "a\n\n```py\nx = 1\n```\n- c\n\n  ~~~ sh -x\n  ls\n  ~~~\n\n> ```\n> y\n> ```\n\n    z\n"
     found = (("py", "x = 1\n"), ("sh", "ls\n"), ("", "y\n"), ("", "z\n"))
     assert code_blocks(text) == [CodeBlock(*each) for each in found]
+    assert code_blocks("none") == []
 
 
 def test_rejected_tokens_are_shown_in_place() -> None:

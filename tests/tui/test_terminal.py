@@ -215,7 +215,9 @@ def test_errors_that_go_elsewhere(tmp_path: Path, where: str) -> None:
 
 @pytest.mark.parametrize("name", ["TERM", "TEXTUAL_DRIVER", "TEXTUAL_LOG", "TEXTUAL_COLOR_SYSTEM"])
 def test_wrong_variables(tmp_path: Path, name: str) -> None:
-    value, says = ("dumb", "TERM=dumb") if name == "TERM" else ("/none/none", "does not start")
+    value, says = (
+        ("dumb", "TERM=dumb") if name == "TERM" else ("/none/none", "The chat does not start")
+    )
     with chat(home=tmp_path, **{name: value}) as terminal:
         assert terminal.ended() == 2
         assert says.encode() in terminal.raw
