@@ -9,7 +9,7 @@ from typing import NamedTuple
 from localspec.decoding.distribution import Distribution
 from localspec.decoding.occurrences import NONE, Occurrences
 from localspec.decoding.random_source import SeededRandom
-from localspec.decoding.sampling import DEAD_ENDS, NO_TOKEN, Constraint, Rows, argmax
+from localspec.decoding.sampling import DEAD_ENDS, NO_TOKEN, Constraint, Rows, Sampler, argmax
 from localspec.decoding.session import Session
 from localspec.decoding.tree import ROOT, TokenTree
 
@@ -48,17 +48,18 @@ class Verification:
         token of probability 0."""
         found = self._p.get(node)
         if found is None:
-            try:
-                found = self._p[node] = self._known(node)
-            except DEAD_ENDS:
-                if node == ROOT:
-                    raise
-                found = self._p[node] = Distribution.certain(NO_TOKEN)
+            found = self._p[node] = self.distribution(node, self.session.sampler)
         return found
 
-    def _known(self, node: int) -> Distribution:
-        row, recent = self.rows[node + 1], self._recent(node)
-        return self.session.sampler.distribution(row, recent, self.constraint(node))
+    def distribution(self, node: int, sampler: Sampler) -> Distribution:
+        """`p` by another sampler, with the session's bias and penalties."""
+        try:
+            row, recent = self.rows[node + 1], self._recent(node)
+            return sampler.distribution(row, recent, self.constraint(node))
+        except DEAD_ENDS:
+            if node == ROOT:
+                raise
+            return Distribution.certain(NO_TOKEN)
 
     def best(self, node: int) -> int:
         """The only token that greedy text can have after `node`."""

@@ -103,9 +103,7 @@ def criterion_distribution(target: Verification, node: int) -> Distribution:
     params = target.session.sampler.params
     if params.temperature > 0.0:
         return target.p(node)
-    sampler = Sampler(replace(params, temperature=1.0), target.rows.shape[1])
-    recent = target.session.recent(target.tree.path_tokens(node))
-    return sampler.distribution(target.rows[node + 1], recent, target.constraint(node))
+    return target.distribution(node, Sampler(replace(params, temperature=1.0), target.rows.shape[1]))
 
 
 RULES: dict[str, type[AcceptanceRule]] = {

@@ -208,6 +208,8 @@ def test_greedy_lossy_rules_use_bias_penalties_and_grammar() -> None:
     assert path(replace(GREEDY, presence_penalty=2.0)) == [0], "the first 1 makes the second rarer"
     assert path(GREEDY, ForbiddenPairs({(0, 1)}, 0)) == []
     assert path(GREEDY, ForbiddenPairs({(1, 1)}, 0)) == [0]
+    # Nothing can follow the accepted token, as behind the end of a grammar.
+    assert path(GREEDY, ForbiddenPairs({(1, token) for token in range(SIZE + 1)}, 0)) == [0]
 
 
 @pytest.mark.parametrize("name", LOSSY)
