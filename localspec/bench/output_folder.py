@@ -25,4 +25,5 @@ def write(folder: Path, texts: Mapping[str, str]) -> None:
         with explaining(path := folder / name, _ADVICE):
             if path.is_file():
                 path.rename(path.with_stem(f"{path.stem}-{path.stat().st_mtime:.0f}"))
-            write_atomically(path, text)
+            # Bytes of file names that are not UTF-8, which JSON escapes in the same way.
+            write_atomically(path, text.encode(errors="backslashreplace"))

@@ -3,10 +3,12 @@
 import json
 import math
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from localspec.bench import output_folder
 from localspec.bench.machine import this_machine
 from localspec.bench.report import figures, report_text, table_text
 from localspec.bench.samples import Sample
@@ -100,6 +102,13 @@ def test_report_round_trip() -> None:
     assert read(text).to_json() == text
     (pair,) = json.loads(text)["pairs"]
     assert (len(pair["samples"]), pair["summary"]["cells"][0]["arm"]) == (64, "plain")
+
+
+def test_file_names_of_any_bytes_are_reported(tmp_path: Path) -> None:
+    report = a_report()
+    report.pairs[0].name = "model-\udcff"
+    output_folder.write(tmp_path, report.files())
+    assert read((tmp_path / "report.json").read_text("utf-8")) == report
 
 
 def test_whole_report() -> None:
