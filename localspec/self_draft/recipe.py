@@ -32,7 +32,7 @@ class SelfDraftRequest:
         _, colon, what = str(reference).partition(":")
         if not colon:
             return cls()
-        if what.isdecimal() and int(what):
+        if what.isdecimal() and len(what) < 10 and int(what):
             return cls(count=int(what))
         from localspec.llama.quantize import file_type
 

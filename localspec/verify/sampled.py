@@ -57,15 +57,16 @@ class WaySample:
 
 class PairDistribution:
     """The distribution of pairs of tokens after a text. `chance`: simulated statistics of first
-    tokens and of pairs, float64 [2, draws]."""
+    tokens and of pairs, float64 [2, draws]; independent of those of other texts."""
 
-    def __init__(self, expected: dict[Pair, float], samples: int, draws: int) -> None:
+    def __init__(
+        self, expected: dict[Pair, float], samples: int, draws: int, random: np.random.Generator
+    ) -> None:
         self.pairs, probs = list(expected), np.array([*expected.values()])
         probs /= probs.sum()
         self._counts = samples * probs
         firsts = [first for first, _ in self.pairs]
         self._starts = [i for i, first in enumerate(firsts) if first not in firsts[:i]]
-        random = np.random.default_rng(SEED)
         self.chance = self.statistics(random.multinomial(samples, probs, draws))
 
     def statistics(self, counts: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
@@ -132,8 +133,9 @@ def check_sampled(subject: Subject, effort: Effort, deadline: Deadline) -> Outco
     complete = complete and len(expected) == len(places)
     reject = REJECT / (2 * len(ways))
     any_way = next(iter(ways.values()))  # all have as many samples of a place
+    draws, random = int(_DRAWS / reject), np.random.default_rng(SEED)
     by_chance = {
-        place: PairDistribution(found, any_way.seen[place].total(), int(_DRAWS / reject))
+        place: PairDistribution(found, any_way.seen[place].total(), draws, random)
         for place, found in expected.items()
     }
     judged = {name: _judge(way, by_chance) for name, way in ways.items()}

@@ -39,7 +39,9 @@ def test_references_are_parsed() -> None:
     assert SelfDraftRequest.parse(Path("selfish.gguf")) is None
 
 
-@pytest.mark.parametrize("reference", ["self:", "self:0", "self:Q9_9", "self:-4"])
+@pytest.mark.parametrize(
+    "reference", ["self:", "self:0", "self:Q9_9", "self:-4", f"self:{'9' * 5000}"]
+)
 def test_invalid_reference_is_refused(reference: str) -> None:
     with pytest.raises(UsageError, match=r"Write self for the best, self:Q4_0"):
         SelfDraftRequest.parse(reference)
