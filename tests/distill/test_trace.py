@@ -1,6 +1,7 @@
 """Traces: reading, concurrent writing, deletion and failures."""
 
 import math
+import sqlite3
 import subprocess
 import sys
 from collections import deque
@@ -100,6 +101,14 @@ def test_files_of_other_kinds(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "t").write_bytes(content)
     with pytest.raises(TraceError, match=r"not a trace|damaged"):
         Trace(tmp_path / "t")
+
+
+def test_damaged_answer_is_reported(tmp_path: Path) -> None:
+    trace_of(tmp_path / "t", 1)
+    with sqlite3.connect(tmp_path / "t") as file:
+        file.execute("UPDATE records SET body = randomblob(length(body))")
+    with Trace(tmp_path / "t") as trace, pytest.raises(TraceError, match="tokens. Remove it"):
+        trace.record(0)
 
 
 def test_trace_of_another_target_is_refused(tmp_path: Path) -> None:
