@@ -5,6 +5,7 @@ import sqlite3
 import subprocess
 import sys
 from collections import deque
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -105,7 +106,7 @@ def test_files_of_other_kinds(tmp_path: Path, content: bytes) -> None:
 
 def test_damaged_answer_is_reported(tmp_path: Path) -> None:
     trace_of(tmp_path / "t", 1)
-    with sqlite3.connect(tmp_path / "t") as file:
+    with closing(sqlite3.connect(tmp_path / "t")) as file, file:
         file.execute("UPDATE records SET body = randomblob(length(body))")
     with Trace(tmp_path / "t") as trace, pytest.raises(TraceError, match="tokens. Remove it"):
         trace.record(0)
