@@ -21,7 +21,7 @@ from localspec.distill.distill_request import DRAFT, EAGLE3, DistillRequest, Not
 from localspec.distill.frequent import FrequentPart, KeptTokens, weight_of_tokens
 from localspec.distill.kinds import Draft, DraftKind, EagleHead, MedusaHeads
 from localspec.distill.network import device, torch_package
-from localspec.distill.trace import Trace, bytes_of
+from localspec.distill.trace import Trace
 from localspec.distill.training import Training
 from localspec.distill.training_run import ROUND, Point, Run, TrainingPlan, saving
 from localspec.distill.weights import TrainingFacts, Weights
@@ -174,7 +174,7 @@ def _plan(request: DistillRequest, kind: DraftKind, trace: Trace) -> TrainingPla
 
 
 def _require_room(trace: Trace, most: int | None) -> None:
-    needed = bytes_of(trace.header, 0, most or 10_000)
+    needed = trace.header.layout(0, most or 10_000).itemsize
     free = free_space(trace.path.parent)
     if needed > free:
         raise TraceError(

@@ -183,7 +183,7 @@ class Trace:
             (body,) = found.fetchone()
             values = np.frombuffer(body, self.header.layout(row.prompt, row.answer))[0]
             if max(values["tokens"].max(), values["ids"].max()) >= self.header.size:
-                raise ValueError("an answer has unknown tokens")
+                raise ValueError("an answer is damaged")
         tokens = values["tokens"].astype(np.int64)
         record = TraceRecord(
             row.key,
@@ -253,6 +253,8 @@ class Trace:
                 "SELECT number, key, flags, prompt, answer FROM records ORDER BY number"
             )
             self._rows = [_Row(*row) for row in found]
+            if any([*map(type, row)] != [int, bytes, int, int, int] for row in self._rows):
+                raise ValueError("an answer is damaged")
         self.keys = {row.key for row in self._rows}
 
     @contextmanager
@@ -270,10 +272,6 @@ class Trace:
             yield
         except (sqlite3.Error, OSError) as error:
             raise _write_error(self.path, getattr(error, "strerror", None) or str(error)) from None
-
-
-def bytes_of(header: TraceHeader, prompt: int, answer: int) -> int:
-    return -(-(60 + header.layout(prompt, answer).itemsize) // 4096) * 4096
 
 
 def _write_error(path: Path, why: str) -> TraceError:

@@ -104,11 +104,12 @@ def test_files_of_other_kinds(tmp_path: Path, content: bytes) -> None:
         Trace(tmp_path / "t")
 
 
-def test_damaged_answer_is_reported(tmp_path: Path) -> None:
+@pytest.mark.parametrize("change", ["body = randomblob(length(body))", "flags = NULL", "key = 1"])
+def test_damaged_answer_is_reported(tmp_path: Path, change: str) -> None:
     trace_of(tmp_path / "t", 1)
     with closing(sqlite3.connect(tmp_path / "t")) as file, file:
-        file.execute("UPDATE records SET body = randomblob(length(body))")
-    with Trace(tmp_path / "t") as trace, pytest.raises(TraceError, match="tokens. Remove it"):
+        file.execute(f"UPDATE records SET {change}")
+    with pytest.raises(TraceError, match="damaged. Remove it"), Trace(tmp_path / "t") as trace:
         trace.record(0)
 
 
