@@ -9,7 +9,6 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean, geometric_mean, median
-from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,8 +24,6 @@ METHOD = (
 )
 ALL = "(all)"
 """All suites together: totals, and geometric means of the speed-ups."""
-
-_Item = TypeVar("_Item")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,14 +75,14 @@ class PairSummary:
 def summarise(samples: Sequence[Sample]) -> PairSummary:
     """All figures; speed-ups against plain decoding, if it was measured."""
     cells = []
-    for temperature in distinct(s.temperature for s in samples):
+    for temperature in dict.fromkeys(s.temperature for s in samples):
         here = [s for s in samples if s.temperature == temperature]
         base = [s for s in here if s.arm == PLAIN]
-        for arm in distinct(s.arm for s in here):
+        for arm in dict.fromkeys(s.arm for s in here):
             mine = [s for s in here if s.arm == arm]
             ratios = log_ratios(mine, base)
             cells.append(_cell(mine, ALL, [*ratios.values()]))
-            for suite in distinct(s.suite for s in mine):
+            for suite in dict.fromkeys(s.suite for s in mine):
                 logs = [ratios[suite]] if suite in ratios else []
                 cells.append(_cell([s for s in mine if s.suite == suite], suite, logs))
     return PairSummary(tuple(cells), tuple(equalities(samples)))
@@ -99,17 +96,12 @@ def equalities(samples: Iterable[Sample]) -> list[Equality]:
         if sample.arm == PLAIN:
             plain.setdefault((sample.suite, sample.prompt), sample.token_ids)
     found = []
-    for arm in distinct(s.arm for s in greedy if s.arm != PLAIN):
+    for arm in dict.fromkeys(s.arm for s in greedy if s.arm != PLAIN):
         compared = [s for s in greedy if s.arm == arm and (s.suite, s.prompt) in plain]
         if compared:
             equal = sum(s.token_ids == plain[s.suite, s.prompt] for s in compared)
             found.append(Equality(arm, equal, len(compared)))
     return found
-
-
-def distinct(items: Iterable[_Item]) -> list[_Item]:
-    """Distinct items in the order of first appearance."""
-    return list(dict.fromkeys(items))
 
 
 def _cell(samples: Sequence[Sample], suite: str, ratios: Sequence[np.ndarray]) -> Cell:

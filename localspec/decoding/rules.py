@@ -103,9 +103,8 @@ def criterion_distribution(target: Verification, node: int) -> Distribution:
     params = target.session.sampler.params
     if params.temperature > 0.0:
         return target.p(node)
-    return target.distribution(
-        node, Sampler(replace(params, temperature=1.0), target.rows.shape[1])
-    )
+    sampler = Sampler(replace(params, temperature=1.0), target.rows.shape[1])
+    return target.distribution(node, sampler)
 
 
 RULES: dict[str, type[AcceptanceRule]] = {

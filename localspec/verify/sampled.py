@@ -148,10 +148,9 @@ def _draw(
 ) -> None:
     """Sample two tokens as an answer of `Engine` begins, but with drafts in the first step."""
     place = target.base
-    limit = len(place) + 2 + DEPTH
+    limit = min(len(place) + 2 + DEPTH, subject.limits.capacity)
     session = Session(place[:-1], sampler, random, limit=limit, ends=lambda token: False)
     session.extend([place[-1]], None)  # nothing is drafted before the first token of an answer
-    session.limit = min(session.limit, subject.limits.capacity)
     rule = acceptance_rule(way.drafting.rule, greedy=False)
     drafter = compose(way.drafting, subject.parts, way.profile, subject.limits, session, rule)
     drafter.begin(session.context)

@@ -4,6 +4,7 @@ import math
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 import numpy.typing as npt
@@ -120,18 +121,12 @@ class Subject:
 
     def prompts(self, count: int) -> list[tuple[int, ...]]:
         """Token ids of `count` prompts of `localspec bench` that are not too long."""
-        found: list[tuple[int, ...]] = []
         room = min(MAX_PROMPT, self.engine.context_length // 4)
         suites = load_suites([SETS["stories"], SETS["questions"]])
         # First the prompts for which an n-gram can draft.
         suites.insert(0, suites.pop(next(i for i, p in enumerate(suites) if p.suite == "copy")))
-        for prompt in suites:
-            tokens = self.tokens(prompt_for(self.engine, prompt))
-            if len(tokens) <= room:
-                found.append(tuple(tokens))
-            if len(found) == count:
-                break
-        return found
+        read = (tuple(self.tokens(prompt_for(self.engine, prompt))) for prompt in suites)
+        return [*islice((tokens for tokens in read if len(tokens) <= room), count)]
 
     def tokens(self, prompt: Prompt) -> list[int]:
         return list(self.engine.prompts.tokens(prompt, 1, "error", GenerationStats()))
