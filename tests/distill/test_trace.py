@@ -109,7 +109,7 @@ def test_damaged_answer_is_reported(tmp_path: Path, change: str) -> None:
     trace_of(tmp_path / "t", 1)
     with closing(sqlite3.connect(tmp_path / "t")) as file, file:
         file.execute(f"UPDATE records SET {change}")
-    with pytest.raises(TraceError, match="damaged. Remove it"), Trace(tmp_path / "t") as trace:
+    with pytest.raises(TraceError, match=r"damaged\. Remove it"), Trace(tmp_path / "t") as trace:
         trace.record(0)
 
 
