@@ -1,6 +1,7 @@
 """Reading the texts in folders."""
 
 import os
+import re
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
@@ -77,7 +78,11 @@ class _Ignored:
             lines = read_file(folder / ".gitignore").decode("utf-8", "replace")
         except OSError:
             return
-        self._specs[folder] = self._kind.from_lines(lines.splitlines())
+        patterns = []
+        for line in lines.splitlines():
+            with suppress(ValueError, re.error):  # git skips invalid lines, too
+                patterns += self._kind.from_lines([line]).patterns
+        self._specs[folder] = self._kind(patterns)
 
     def __call__(self, path: Path, suffix: str = "") -> bool:
         for parent in path.parents:
