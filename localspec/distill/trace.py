@@ -182,7 +182,7 @@ class Trace:
             found = self._file.execute("SELECT body FROM records WHERE number = ?", row[:1])
             (body,) = found.fetchone()
             values = np.frombuffer(body, self.header.layout(row.prompt, row.answer))[0]
-            if max(values["tokens"].max(), values["ids"].max()) >= self.header.size:
+            if max(values["tokens"].max(), values["ids"].max(initial=0)) >= self.header.size:
                 raise ValueError("an answer is damaged")
         tokens = values["tokens"].astype(np.int64)
         record = TraceRecord(
