@@ -76,7 +76,7 @@ def list_(console: Console, params: o.Params) -> None:
     ]
     console.result(
         {"total": total, "conversations": [asdict(each) for each in found]},
-        table(rows, right=("#", "MESSAGES"), spare=("MODEL", "MESSAGES"), cut="TITLE"),
+        table(rows, right=("#", "MESSAGES"), spare=("MODEL", "MESSAGES", "UPDATED"), cut="TITLE"),
         "There are no conversations yet. Start one with 'localspec chat'.",
     )
     if total > len(found) and not console.json:

@@ -4,6 +4,7 @@ Trouble with the file never stops a chat: what cannot be written is kept in memo
 later. `History.take_notices` reports it.
 """
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
@@ -81,7 +82,7 @@ class History(HistoryFile):
         """The id of a conversation, from its prefix or its number: 1 is the newest. Raises
         UsageError unless exactly one matches, HistoryError if the file cannot be read."""
         prefix = storable(prefix).strip().lower()
-        if prefix.isascii() and prefix.isdigit() and 1 <= int(prefix) <= self.count():
+        if re.fullmatch("[0-9]{1,9}", prefix) and 1 <= int(prefix) <= self.count():
             (found,) = self.list(limit=1, offset=int(prefix) - 1)
             return found.id
         last = f"{prefix}\U0010ffff"

@@ -22,6 +22,8 @@ HEADER = tuple(f.name for f in fields(Conversation) if f.compare and f.name != "
 """Columns of a conversation. A new field of either needs a migration."""
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
+_LARGEST = 2**63 - 1
+"""The largest integer of SQLite."""
 
 
 def header_row(conversation: Conversation) -> tuple[Any, ...]:
@@ -96,6 +98,8 @@ def storable(text: str) -> str:
 def _stored(value: Any) -> Any:
     if isinstance(value, dict):
         return as_json(value)
+    if isinstance(value, int):
+        return min(value, _LARGEST)
     return storable(value) if isinstance(value, str) else value
 
 

@@ -109,6 +109,7 @@ class ChatApp(Host):
         self._actions = Actions(self, self.conversation_display)
         self.completed_values, self.send = self._actions.values, self._actions.send
         self._interrupted = -DOUBLE_PRESS
+        self._width = 0  # of the conversation, when it was laid out last
 
     def on_mount(self) -> None:
         stored = self.preferences
@@ -120,13 +121,20 @@ class ChatApp(Host):
         _handle_signals(self)
         # After a resume the screen is empty, but Textual paints only changes.
         self.app_resume_signal.subscribe(self, lambda _: self.refresh())
-        self.screen.screen_layout_refresh_signal.subscribe(self, lambda _: self.fit_panels())
+        self.screen.screen_layout_refresh_signal.subscribe(self, lambda _: self._laid_out())
         self.watch(self.sidebar, "newest", self.conversation_display.welcome, init=False)
         self.conversation_display.show_conversation()
         pair = PairReference(stored.model or default_reference(), stored.draft or "auto")
         # Before a message can be sent, which would find no model.
         self.attempt(partial(self.open, self._pair or pair, chosen=False))
         self.call_after_refresh(self._begin)
+
+    def _laid_out(self) -> None:
+        self.fit_panels()
+        width = self.transcript.content_size.width
+        if width != self._width:
+            self._width = width
+            self.conversation_display.redraw()
 
     def _begin(self) -> None:
         """Start everything that would delay the first paint."""
@@ -246,10 +254,12 @@ class ChatApp(Host):
         self.push_screen(CommandScreen([ThemeProvider], placeholder="Search for themes…"))
 
     def watch_theme(self, theme: str) -> None:
-        if self.is_running and self.screen_stack and theme != self.preferences.theme:
+        stored = self.preferences.theme or _default_theme()
+        if self.is_running and self.screen_stack and theme != stored:
             self.preferences.theme = theme
             self.save_preferences()
-            self.conversation_display.legend()
+            self.conversation_display.redraw()
+            self.sidebar.list()
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         yield from super().get_system_commands(screen)

@@ -105,7 +105,7 @@ def test_unknown_and_ambiguous_ids(
     cli: Cli, conversations: list[Conversation], command: str
 ) -> None:
     cli("history", command, "9").refused("no conversation '9'")
-    for id in ("2b4", "", "0", "5", "xyz", "%", "_bc0", "²", "a\udcff"):
+    for id in ("2b4", "", "0", "5", "xyz", "%", "_bc0", "²", "a\udcff", "9" * 5000):
         cli("history", command, id).refused("no conversation")
     store([conversation_of("x", id="2b4" + "0" * 29, created=0.0)])
     cli("history", command, "2b").refused("may be several conversations: 2b3333333333, 2b40000")

@@ -80,8 +80,11 @@ async def test_what_was_sent_comes_back_with_the_arrows() -> None:
             await shown.press(key)
             seen.append(prompt.text)
         assert seen == ["second", "secondx", "first", "first", "secondx", "begun"]
-        prompt.set_text("1👩\u200d👩\u200d👧2👍🏽3")
-        await shown.press("left", "backspace", "left", "left", "delete")
+        prompt.remember(["said", "/set"])  # whose completions do not take the arrows
+        await shown.press("up", "up")
+        assert prompt.text == "said"
+        prompt.set_text("1👩\u200d👩\u200d👧2👍🏽🇩🇪🇫🇷e\u0301ที่3")
+        await shown.press("left", *["backspace"] * 5, "left", "left", "delete")
         assert prompt.text == "123"
         prompt.set_text(long := "a line of several rows " * 20)
         await shown.press("up")
@@ -218,3 +221,8 @@ async def test_edit_and_resend_as_a_branch() -> None:
         assert shown.texts == ["capital of Italy", "Rome."]
         await shown.command("/branch 2")
         await shown.until(lambda: shown.has("Paris."))
+        for typed, said in (("// main.c", "// main.c"), ("//help me", "/help me")):
+            shown.app.prompt.set_text(typed)
+            await shown.press_for(said, "enter")
+            await shown.command("/edit")
+            assert shown.app.prompt.text == typed

@@ -2,7 +2,7 @@
 
 import pytest
 from rich.style import Style
-from textual.widgets import Markdown
+from textual.widgets import Markdown, OptionList
 
 from localspec.tui.screens.dialogs import ReadingScreen
 from tests.tui.pilots import Chat, chat
@@ -30,8 +30,12 @@ def legend(shown: Chat) -> str:
     return str(shown.app.legend_line.content) if shown.app.legend_line.display else ""
 
 
-async def test_ctrl_t_goes_through_markdown_tokens_and_rejected() -> None:
+async def test_ctrl_t_goes_through_markdown_tokens_and_rejected(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLORFGBG", "0;15")
     async with chat(Script(TEXT)) as shown:
+        assert shown.app.preferences.theme is None  # the terminal's, which may change
         await shown.send("letters")
         assert legend(shown) == ""
         await shown.press("ctrl+t")
@@ -42,6 +46,12 @@ async def test_ctrl_t_goes_through_markdown_tokens_and_rejected() -> None:
         await shown.press("ctrl+t")
         assert "rejected struck through" in legend(shown)
         assert "(wrong)" in shown.text
+        await shown.resize(60, 20)
+        await shown.until(lambda: "draft model  rejected" in shown.text)
+        options = shown.app.sidebar.query_one(OptionList)
+        before = options.options[0].prompt
+        await shown.command("/theme nord")
+        await shown.until(lambda: options.options[0].prompt != before)
         await shown.press("ctrl+t")
         assert legend(shown) == ""
         assert "(wrong)" not in shown.text

@@ -119,6 +119,10 @@ async def test_delete_asks_first(stored: list[Conversation]) -> None:
         await shown.choose("Delete it")
         await shown.until(lambda: not shown.texts)
         assert not shown.errors()
+        await shown.until(lambda: shown.listed() == ["Nothing found"])  # the search goes on
+        await shown.press("ctrl+f")
+        await shown.resize(60, 20)
+        assert shown.app.focused is shown.app.prompt
     assert titles() == ["Where do foxes sleep"]
 
 

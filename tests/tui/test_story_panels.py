@@ -81,6 +81,7 @@ async def test_small_terminals_answer_and_grow_again(size: tuple[int, int]) -> N
         await shown.resize(120, 40)
         await shown.until(lambda: "Paragraph 59" in shown.text)
         assert "hello" in shown.text
+        assert "per pass    –" not in shown.text  # hidden until now
 
 
 async def test_a_click_selects_a_message_and_keys_act_on_it() -> None:

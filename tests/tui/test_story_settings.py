@@ -26,7 +26,7 @@ async def test_set_changes_the_answers_to_come() -> None:
             name, value = given.replace("temp ", "temperature=").split("=")
             says = f"{name} is {value} for the next answers."
             await shown.command(f"/set {given}", says=says, error=False)
-        await shown.command("/set seed=42", "/set max-tokens 1")
+        await shown.command(f"/set n {'9' * 25}", "/set seed=42", "/set max-tokens 1")
         await shown.send("after")
         before, after = shown.script.asked
         assert before.sampling != after.sampling
@@ -35,6 +35,7 @@ async def test_set_changes_the_answers_to_come() -> None:
         await shown.send("again")
         assert shown.script.asked[2].sampling == before.sampling
         assert shown.script.asked[2].max_tokens is None
+        assert not shown.errors()
 
 
 async def test_the_fields_are_explained_whole_in_80_columns() -> None:
@@ -58,6 +59,8 @@ REFUSED = {
     "/branch": "There are no branches here.",
     "/branch ²": "/branch takes next, previous,",
     "/branch sideways": "/branch takes next, previous,",
+    f"/branch {'9' * 5000}": "/branch takes next, previous,",
+    "/delete": "There is nothing to delete yet.",
     "/regenerate": "There is no message to answer yet. Write one.",
     "/edit": "There is no message to edit yet. Write one.",
     "/why": "There is no answer to explain yet.",
@@ -147,15 +150,17 @@ async def test_the_system_prompt_goes_with_the_conversation() -> None:
 
 
 async def test_attach_a_file(tmp_path: Path) -> None:
-    notes = tmp_path / "notes.txt"
-    notes.write_text("remember the milk\n", encoding="utf-8")
+    notes = tmp_path / "notes\n.txt"
+    for name in (notes, tmp_path / "notes\n.txt.old"):
+        name.write_text("remember the milk\n", encoding="utf-8")
     async with chat() as shown:
-        await shown.command(f"/attach {notes}")
-        assert "+ notes.txt" in shown.text
+        shown.app.prompt.set_text(f"/attach {notes}")
+        await shown.press("enter")
+        assert "+ notes .txt" in shown.text
         await shown.send("what do I need")
         assert "remember the milk" in shown.script.asked[0].last
         assert shown.script.asked[0].last.endswith("what do I need")
-        assert "+ notes.txt, " in shown.text  # with the message now
+        assert "+ notes .txt, " in shown.text  # with the message now
         assert not shown.app.composer.attached
         await shown.send("and else")
         assert "milk" not in shown.script.asked[1].last

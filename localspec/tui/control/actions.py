@@ -1,5 +1,6 @@
 """Implementation of slash commands, and of keys on a message."""
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial, partialmethod
@@ -73,7 +74,7 @@ class Actions:
     def _send_now(self, text: str) -> Continuation:
         self._session.require_idle()
         self._host.prompt.remember_sent()
-        text = text[1:] if text.startswith("//") else text
+        text = commands.unescaped(text)
         attached, instead_of = self._host.composer.take_attachments()
         return self._session.send(text, attached, instead_of=instead_of)
 
@@ -152,10 +153,10 @@ class Actions:
         )
         if message.role != USER:
             raise UsageError("Only your own messages can be edited. r answers again.")
-        self._host.composer.begin_edit(message.id, message.content)
+        self._host.composer.begin_edit(message.id, commands.escaped(message.content))
 
     def _branch(self, argument: str, on: Message | None = None) -> None:
-        if argument.isdecimal():
+        if re.fullmatch(r"\d{1,9}", argument):
             self._session.branch(number=int(argument))
         elif argument in ("", "next", "previous"):
             self._session.branch(-1 if argument == "previous" else 1, on)
@@ -207,6 +208,8 @@ class Actions:
         self._host.sidebar.search(argument)
 
     def _delete(self, _argument: str) -> Continuation:
+        if not self._session.conversation.messages:
+            raise UsageError("There is nothing to delete yet.")
         return self._host.delete(self._session.conversation.id)
 
     def _why(self, _argument: str, on: Message | None = None) -> None:

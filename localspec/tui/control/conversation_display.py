@@ -132,6 +132,12 @@ class ConversationDisplay:
             shown = legend(palette, list(sources), rejected=transcript.rejected, width=width)
             line.update(shown)
 
+    def redraw(self) -> None:
+        """Draw again what depends on the theme, or on the screen's size."""
+        self.welcome()
+        self.legend()
+        self.figures()
+
     def figures(self, live: Figures | None = None) -> None:
         """Show figures of the running answer, else of the last one of this conversation."""
         shown = live

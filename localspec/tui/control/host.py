@@ -157,6 +157,8 @@ class Host(App[None]):
             over = panel.has_class("over")
             if over or panel.styles.inline.has_rule("height"):  # else: an endless layout
                 panel.styles.height = self.transcript.outer_size.height if over else None
+            if panel.has_focus_within and not panel.display:
+                self.prompt.screen.set_focus(self.prompt)
 
     def close_overlays(self) -> None:
         """Close panels over the conversation, and focus the input."""

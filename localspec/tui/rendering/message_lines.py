@@ -16,6 +16,7 @@ from textual.strip import Strip
 from localspec.chat import words
 from localspec.chat.conversation import REPEATS, Message
 from localspec.chat.figures import Figures, Rejected, Span
+from localspec.chat.titles import one_line
 from localspec.prompting.reasoning import split_thoughts
 from localspec.text import counted, harmless
 from localspec.tui.rendering.palette import INDENT, Palette, margin, strip_of, wrap_text
@@ -170,7 +171,7 @@ class MessageLines:
             what = counted(attachment.text.removesuffix("\n").count("\n") + 1, "line")
             if attachment.image is not None:
                 what = "an image"
-            text = f"+ {harmless(attachment.name)}, {what}"
+            text = f"+ {one_line(attachment.name)}, {what}"
             yield from wrap_text(Text(text, palette.style("accent")), width, palette)
         # In steps: if the cut moved with each token, all of a growing text would be redrawn.
         left_out = 0 if mode.tokens else LONGEST * max(0, len(message.content) // LONGEST - 1)

@@ -90,6 +90,20 @@ def parse(line: str) -> tuple[Command, str] | None:
     return command, argument.strip()
 
 
+def escaped(text: str) -> str:
+    """What to type to send a text: `//` begins a message that would be a command."""
+    try:
+        return text if parse(text.strip()) is None else f"/{text}"
+    except UsageError:
+        return f"/{text}"
+
+
+def unescaped(text: str) -> str:
+    """The message that a typed text sends; a comment such as `// main.c` stays as it is."""
+    message = text[1:]
+    return message if escaped(message) == text and not message[1:2].isspace() else text
+
+
 def complete(line: str, known: Mapping[str, Sequence[str]]) -> list[CommandCompletion]:
     """Completions of a line. `known`: values by `Command.values`, besides the settings."""
     if not line.startswith("/") or line.startswith("//") or "\n" in line:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from localspec.chat.conversation import ASSISTANT, USER, Conversation, new_id
+from localspec.history.rows import storable
 
 
 def read(path: Path) -> Conversation | None:
@@ -48,6 +49,6 @@ def conversation_of(found: Any) -> Conversation | None:
 
 def _text(content: Any) -> str:
     """A content as text; of its parts, images have none."""
-    if isinstance(content, str):
-        return content
-    return "\n".join(part["text"] for part in content if "text" in part)
+    if not isinstance(content, str):
+        content = "\n".join(part["text"] for part in content if "text" in part)
+    return storable(content)

@@ -14,7 +14,7 @@ from textual.widgets import OptionList, Static, TextArea
 from textual.widgets.option_list import Option
 
 from localspec.chat.conversation import Attachment
-from localspec.text import harmless
+from localspec.chat.titles import one_line
 from localspec.tui.rendering.palette import Palette
 from localspec.tui.session import commands
 from localspec.tui.session.commands import CommandCompletion
@@ -127,8 +127,7 @@ class PromptInput(TextInput):
         self.move_cursor(self.document.end)
 
     def action_send(self) -> None:
-        if self._completed != self.text:
-            self._complete()  # keys arrived before the list was updated
+        self._complete()  # keys may have arrived before the list was updated
         if self.completing and not self._accept_completion():
             return
         text = self.text
@@ -191,12 +190,16 @@ class PromptInput(TextInput):
         if 0 <= at < len(texts):
             self._changed[self._position], self._position = self.text, at
             self.set_text(self._changed.get(at, texts[at]))
+            self._complete()
+            self.close_completions()  # in which the arrows would move
         else:
             (self.action_cursor_up if step < 0 else self.action_cursor_down)()
 
     @on(TextArea.Changed)
     def _complete(self) -> None:
         line, before = self.text, self._completed
+        if line == before:
+            return
         self._completed = line
         self.completing = self.completions.offer(line)
         if bool(line) != bool(before):
@@ -207,13 +210,13 @@ class PromptInput(TextInput):
 
     def _accept_completion(self) -> bool:
         """Accept the highlighted completion; returns whether it is a complete command to send."""
-        chosen = self.completions.chosen
-        whole = chosen.text == self.text.strip() or not chosen.text.endswith((" ", "/"))
+        chosen, before = self.completions.chosen, self.text
         self.set_text(chosen.text)
         self._complete()
-        if whole:
-            self.close_completions()
-        return whole and bool(chosen.about)  # a command without arguments
+        if chosen.text.endswith((" ", "/")):
+            return False
+        self.close_completions()
+        return bool(chosen.about) or chosen.text == before  # a command without arguments, or typed
 
     async def _on_paste(self, event: events.Paste) -> None:
         if len(event.text) < _LONG_PASTE:
@@ -320,7 +323,7 @@ class Composer(Vertical):
         self.prompt.focus()
 
     def _draw(self) -> None:
-        parts = [f"+ {harmless(a.name)}" for a in self.attached]
+        parts = [f"+ {one_line(a.name)}" for a in self.attached]
         if self.editing is not None:
             parts.insert(0, "editing: Enter sends it as a branch, Esc cancels")
         self._attached_line.set_class(bool(parts), "shown")

@@ -1,16 +1,16 @@
 """Textual's widgets for texts and choices, without some of their faults."""
 
+import re
 from typing import Any, Literal
 
+from rich.cells import split_graphemes
 from textual import events
 from textual.document._document import Location
 from textual.geometry import Offset, Size
 from textual.strip import Strip
 from textual.widgets import OptionList, TextArea
 
-_JOINED = "\u200d\ufe0f\u20e3\U0001f3fb\U0001f3fc\U0001f3fd\U0001f3fe\U0001f3ff"
-"""Characters that belong to the emoji before them: the joiner, which also joins the next character,
-and modifiers."""
+_FLAG = re.compile("[\U0001f1e6-\U0001f1ff]{2}")
 
 
 class Options(OptionList):
@@ -29,7 +29,7 @@ class Options(OptionList):
 
 
 class TextInput(TextArea):
-    """Textual's input for several lines, also for undo, low terminals and emoji."""
+    """Textual's input for several lines, also for undo, low terminals and accents."""
 
     def scroll_cursor_visible(self, center: bool = False, animate: bool = False) -> Offset:
         # While an undo shortens the text, the cursor is behind its end for a moment.
@@ -48,11 +48,13 @@ class TextInput(TextArea):
         return self._beside(super().get_cursor_right_location(), 1)
 
     def _beside(self, location: Location, step: int) -> Location:
-        """Move a location out of an emoji of several characters."""
+        """Move a location out of what several characters draw: an emoji, a flag, an accent."""
         row, column = location
         line = self.document.get_line(row)
-        while 0 < column < len(line) and (
-            line[column] in _JOINED or line[column - 1] == _JOINED[0]
-        ):
-            column += step
+        if not line.isascii():
+            drawn = [flag.span() for flag in _FLAG.finditer(line)]
+            drawn += [span[:2] for span in split_graphemes(line)[0]]
+            for start, end in drawn:
+                if start < column < end:
+                    column = start if step < 0 else end
         return row, column

@@ -87,8 +87,10 @@ class Sidebar(Vertical):
         if not offset:
             self.newest = found[0] if found else None
         if self.searching:
+            if not offset:
+                self._find(self.searching)
             return
-        options, highlighted = self._options, self._highlighted()
+        options, highlighted, row = self._options, self._highlighted(), self._options.highlighted
         if not offset:
             options.clear_options()
             self._listed, self._requested = {}, 0
@@ -96,7 +98,7 @@ class Sidebar(Vertical):
         self._listed |= further
         options.add_options([Option(self._row_text(row), id=row.id) for row in further.values()])
         if not offset:
-            self._highlight(highlighted)
+            self._highlight(highlighted, row)
         if not self._listed:
             nothing = Text("No conversations yet", Palette.of(self.app).faint)
             options.add_option(Option(nothing, disabled=True))
@@ -106,7 +108,7 @@ class Sidebar(Vertical):
         hits = await asyncio.to_thread(lambda: self._store.history.search(query, limit=PAGE))
         if self.searching != query:
             return
-        palette, options = Palette.of(self.app), self._options
+        palette, options, row = Palette.of(self.app), self._options, self._options.highlighted
         options.clear_options()
         self._listed = {}
         if not hits:
@@ -118,7 +120,7 @@ class Sidebar(Vertical):
             ]
         )
         if hits and self.choosing:
-            options.highlighted = 0
+            options.highlighted = min(row or 0, len(hits) - 1)
 
     def mark(self, conversation: str) -> None:
         """Mark a conversation as the shown one."""
@@ -203,10 +205,13 @@ class Sidebar(Vertical):
         option = self._options.highlighted_option
         return None if option is None else (option.id or "").partition(" ")[0] or None
 
-    def _highlight(self, conversation: str | None) -> None:
+    def _highlight(self, conversation: str | None, row: int | None = None) -> None:
+        """Highlight a conversation, None for the shown one; if it is gone, the one in its row."""
         id = conversation or self._current
         if id in self._listed:
             self._options.highlighted = self._options.get_option_index(id)
+        elif conversation and row is not None and self._listed:
+            self._options.highlighted = min(row, len(self._listed) - 1)
 
 
 def _hit(hit: SearchHit, palette: Palette) -> Text:
