@@ -30,9 +30,7 @@ def legend(shown: Chat) -> str:
     return str(shown.app.legend_line.content) if shown.app.legend_line.display else ""
 
 
-async def test_ctrl_t_goes_through_markdown_tokens_and_rejected(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_ctrl_t_shows_tokens_and_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLORFGBG", "0;15")
     async with chat(Script(TEXT)) as shown:
         assert shown.app.preferences.theme is None  # the terminal's, which may change

@@ -165,12 +165,11 @@ class ConversationDisplay:
             text = status_text(shown, chat_session.conversation.draft, palette, live=live)
         else:
             text = Text("Enter sends · Esc stops · ? shows the keys", palette.faint)
-        text.no_wrap, text.overflow = True, "ellipsis"
         self._host.status_line.update(text, layout=False)
 
     def _title(self) -> None:
         title = one_line(self._host.chat_session.conversation.title)
-        line = Text.assemble((title, "bold"), "  ", (self._pair(), "dim"), no_wrap=True)
+        line = Text.assemble((title, "bold"), "  ", (self._pair(), "dim"))
         self._host.title_line.update(line, layout=False)
         self.welcome()
 

@@ -63,7 +63,7 @@ def legend(palette: Palette, sources: Sequence[str], *, rejected: bool, width: i
     if rejected:
         marks.append(("rejected", palette.rejected, "struck through"))
     whole = sum(len(name) + len(shape) + 3 for name, _, shape in marks) - 2
-    line = Text(no_wrap=True, overflow="ellipsis")
+    line = Text()
     for name, style, shape in marks:
         if line:
             line.append("  ")

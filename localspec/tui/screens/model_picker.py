@@ -259,7 +259,6 @@ class ModelPicker(Dialog[PairReference | None]):
 
 def _row(mark: Text, name: str, style: Style | str, palette: Palette, *details: str) -> Text:
     """A row that begins with `mark`, whose style is the row's."""
-    mark.no_wrap, mark.overflow = True, "ellipsis"
     mark.append(harmless(name), style)
     for detail in filter(None, details):
         mark.append(f"  {harmless(detail)}", palette.faint)

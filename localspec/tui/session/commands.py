@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from glob import escape, glob
 from typing import Any
@@ -92,10 +93,10 @@ def parse(line: str) -> tuple[Command, str] | None:
 
 def escaped(text: str) -> str:
     """What to type to send a text: `//` begins a message that would be a command."""
-    try:
-        return text if parse(text.strip()) is None else f"/{text}"
-    except UsageError:
-        return f"/{text}"
+    with suppress(UsageError):  # of an unknown command
+        if parse(text.strip()) is None:
+            return text
+    return f"/{text}"
 
 
 def unescaped(text: str) -> str:

@@ -47,7 +47,7 @@ class Completions(Options, can_focus=False):
         palette = Palette.of(self.app)
         width = max(len(c.label) for c in completions) + 2
         for completion in completions:
-            text = Text(completion.label.ljust(width), palette.style("accent"), no_wrap=True)
+            text = Text(completion.label.ljust(width), palette.style("accent"))
             text.append(completion.about, palette.faint)
             self.add_option(Option(text))
         self.highlighted = 0

@@ -194,7 +194,7 @@ class Sidebar(Vertical):
 
     def _row_text(self, summary: ConversationSummary) -> Text:
         palette, current = Palette.of(self.app), summary.id == self._current
-        text = Text(no_wrap=True, overflow="ellipsis")
+        text = Text()
         text.append("▌" if current else " ", palette.style("accent"))
         text.append(f"{ago(summary.updated):<6} ", palette.faint)
         text.append(one_line(summary.title), palette.style("foreground", bold=current))
@@ -215,7 +215,7 @@ class Sidebar(Vertical):
 
 
 def _hit(hit: SearchHit, palette: Palette) -> Text:
-    text = Text(no_wrap=False)
+    text = Text()
     if hit.message is not None:  # else the hit is in the title
         text.append(one_line(hit.title), palette.style("primary", bold=True))
         text.append("\n")
