@@ -156,7 +156,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "files": (175, 13),  # file systems without locks or sizes; files that are not GGUF
     # Missing parts, once in hub; value types and disk space, once in bench; incomplete downloads.
     "gguf": (1_744, 81),  # advice for the pieces of a split file; a cache of recently read files
-    "history": (1_558, 56),  # damaged schemas and indexes; missing locks; another file
+    "history": (1_563, 56),  # integers beyond SQLite's; damaged schemas; another file
     # Names damaged files, with the commands that download them again; knows ollama's spelling.
     "hub": (1_726, 74),  # pasted addresses; repositories without a model; interrupted waits
     "identity": (62, 10),  # hashes whole files, for bench and hub
@@ -196,11 +196,11 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # closed terminals; keeps the scroll position; copies text as written, also to the desktop;
     # keys from other chats; invalid bytes; keys pressed during start-up. Draws only the end of
     # long texts. Rendering threads share a document.
-    "tui": (5_056, 101),  # keys after Esc and before a dialog is drawn; open formulas; undo
+    "tui": (5_102, 103),  # keys after Esc; open formulas; characters that are drawn as one; themes
     "typed": (98, 10),  # names of functions; huge numbers and NaN; empty paths
     "verify": (1_280, 62),  # compares a certificate with the local files and versions
     "worker_threads": (43, 10),
-    "tests": (39_779, None),  # systems with limits; typed commands; pins; damaged recordings
+    "tests": (39_804, None),  # systems with limits; typed commands; pins; widths of the chat
     "tools": (3_375, None),  # estimates for larger models, an agent's session, schema masks
 }
 """For each room, the most lines of Python and the most public names; None: names are not limited.
