@@ -34,7 +34,9 @@ _LISTS = frozenset(
     ["required", "enum", "type", "anyOf", "oneOf", "allOf", "prefixItems", "examples"]
 )
 _LISTED = re.compile(r"\^(?:([\w-]+)|\((?:\?:)?([\w-]+(?:\|[\w-]+)*)\))\$")
-TYPES = frozenset(["string", "number", "integer", "boolean", "object", "array", "null"])
+_TYPES = {name: name for name in "string number integer boolean object array null".split()}
+_TYPES |= {"str": "string", "float": "number", "int": "integer", "bool": "boolean"}
+_TYPES |= {"dict": "object", "list": "array", "tuple": "array"}
 _DECIDES_TYPE = frozenset(["type", "$ref", "const", "enum", "anyOf", "oneOf", "allOf"])
 
 
@@ -90,7 +92,7 @@ def _is_composed(schema: Mapping[str, Any]) -> bool:
 def normalise(schema: Mapping[str, Any]) -> dict[str, Any]:
     """Undo what clients' languages change: an empty object written as a list (PHP), a list with
     gaps as an object (PHP), null for a missing value, types in capitals and counts as text
-    (Gemini)."""
+    (Gemini), types by their names in Python."""
     return dict(map_schemas(schema, _normalise_part))
 
 
@@ -108,9 +110,9 @@ def _normalise_part(part: dict[str, Any]) -> dict[str, Any]:
         if key.startswith(("min", "max")) and isinstance(value, str) and value.isdecimal():
             value = int(value)
         if key == "type" and isinstance(value, list):
-            value = [str(one).lower() if str(one).lower() in TYPES else one for one in value]
-        if key == "type" and str(value).lower() in TYPES:
-            value = str(value).lower()
+            value = [_TYPES.get(str(one).lower(), one) for one in value]
+        elif key == "type":
+            value = _TYPES.get(str(value).lower(), value)
         found[key] = value
     return found
 
@@ -352,6 +354,8 @@ def target_of(place: str, root: Mapping[str, Any]) -> Any:
     found: Any = root
     for step in unquote(place[2:]).split("/") if place != "#" else ():
         name = step.replace("~1", "/").replace("~0", "~")
+        if isinstance(found, list):
+            found = {str(number): one for number, one in enumerate(found)}
         found = found.get(name) if isinstance(found, Mapping) else None
     return found
 

@@ -5,7 +5,7 @@ import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from decimal import Decimal
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import filterfalse
 from typing import Any
 from urllib.parse import quote
@@ -51,12 +51,6 @@ _IDLE: dict[str, tuple[Any, ...]] = {
 """Values of keywords without effect."""
 _COUNTS = frozenset(("minProperties", "maxProperties"))
 _COMPOSED = frozenset(("$ref", "anyOf", "oneOf", "allOf"))
-_NESTED = _COMPOSED | frozenset(
-    """
-    $defs definitions properties items prefixItems additionalItems additionalProperties
-    """.split()
-)
-"""Keywords that may refer to other parts of a schema."""
 _BOUNDS = {"minimum": math.inf, "exclusiveMinimum": math.inf} | dict.fromkeys(
     ("maximum", "exclusiveMaximum"), -math.inf
 )
@@ -73,7 +67,7 @@ _EMBEDDED = re.compile(r"%json(?:\s|//[^\n]*|#[^\n]*)*(?={)")
 def grammar_of(schema: Mapping[str, Any]) -> str:
     """llguidance's grammar of a schema; a UsageError names what cannot be enforced."""
     bounded = _bound(schema)
-    if (cause := _why_not(bounded)) is not None:
+    if (cause := _fault_of(bounded)) is not None:
         raise cause
     return f"start: {in_lark(bounded)}"
 
@@ -108,9 +102,10 @@ def make_enforceable(schema: Mapping[str, Any]) -> tuple[dict[str, Any], list[st
     left_out: set[str] = set()
     try:
         found = intended(schema, of_objects=True)
-        if (cause := _why_not(_bound(found))) is not None:
-            found = map_schemas(found, lambda part: _loosen(part, left_out))
-            cause = _why_not(_bound(found))
+        if (cause := _why_not(found)) is not None:
+            root = found
+            found = map_schemas(root, lambda part: _loosen(part, root, left_out))
+            cause = _why_not(found)
         found = _drop_options(_forbid_endless(found))  # while "#" is the tool's schema
     except RecursionError:
         cause = too_large("it is nested too deeply")
@@ -123,6 +118,14 @@ def make_enforceable(schema: Mapping[str, Any]) -> tuple[dict[str, Any], list[st
 
 
 def _why_not(schema: Mapping[str, Any]) -> UsageError | None:
+    """Why a schema cannot be enforced."""
+    try:
+        return _fault_of(_bound(schema))
+    except UsageError as error:
+        return error
+
+
+def _fault_of(schema: Mapping[str, Any]) -> UsageError | None:
     """Why a bounded schema cannot be enforced."""
     if (cause := next(_unenforced(schema), None)) is not None:
         return cause
@@ -283,7 +286,7 @@ def _add_texts(found: dict[str, Any], part: Mapping[str, Any]) -> dict[str, Any]
     form = _IN_ASCII.get(str(form), form)
     forms = [{"pattern": known}] if known else [{"format": form}] if str(form) in _FORMATS else []
     both = {"type": "string", "allOf": [*texts, *forms]}
-    if texts and forms and _EXCLUSIVE in str(_why_not(both)):
+    if texts and forms and _EXCLUSIVE in str(_fault_of(both)):
         forms = []
     for text in (*texts, *forms):
         if text.keys() & found.keys():
@@ -343,17 +346,38 @@ def _is_exact(value: Any) -> bool:
     return len(digits) <= 15 and -20 <= int(exponent) <= 20
 
 
-def _loosen(part: dict[str, Any], left_out: set[str]) -> dict[str, Any]:
-    """Drop keywords that cannot be enforced; their names are added to `left_out`."""
-    tried = part.keys() - _COUNTS - _NESTED
-    gone = {name for name in tried if _why_not(_bound({name: part[name]})) is not None}
-    gone |= part.keys() & _COUNTS
-    if "oneOf" in part and "anyOf" not in part and _why_not({"oneOf": part["oneOf"]}):
-        left_out.add("oneOf")
-        part["anyOf"] = part.pop("oneOf")
+def _loosen(part: dict[str, Any], root: Any, left_out: set[str]) -> dict[str, Any]:
+    """Drop keywords that cannot be enforced, and all if they exclude each other. What was dropped
+    is added to `left_out`. The schemas in `part` were loosened before."""
+    named = part.get("properties")
+    if isinstance(named, dict) and not all(isinstance(one, dict) for one in named.values()):
+        left_out.add("properties")
+        part["properties"] = {n: one if isinstance(one, dict) else {} for n, one in named.items()}
+    gone = part.keys() & _COUNTS
+    if target_of(str(part.get("$ref", "#")), root) is None:
+        gone |= {"$ref"}
+    found = _without(part, gone)
+    if _why_not_alone(found) is not None:
+        if "oneOf" in found and "anyOf" not in found and _why_not_alone({"oneOf": found["oneOf"]}):
+            left_out.add("oneOf")
+            found["anyOf"] = found.pop("oneOf")
+        gone |= {name for name in found if _why_not_alone({name: found[name]}) is not None}
+        opened = {"additionalProperties"} if gone & {"properties", "patternProperties"} else set()
+        found = _without(found, gone | opened)
     left_out |= gone
-    opened = {"additionalProperties"} if "patternProperties" in gone else set[str]()
-    return {key: value for key, value in part.items() if key not in gone | opened}
+    if (cause := _why_not_alone(found)) is not None:
+        left_out.add(str(cause))
+        return {}
+    return found
+
+
+def _why_not_alone(schema: Mapping[str, Any]) -> UsageError | None:
+    """Why a part of a schema cannot be enforced, whatever it refers to."""
+    return _why_not(map_schemas(schema, partial(_without, names={"$ref"})))
+
+
+def _without(part: dict[str, Any], names: Collection[str]) -> dict[str, Any]:
+    return {key: value for key, value in part.items() if key not in names}
 
 
 _EXCLUSIVE = "exclude each other, so that no text matches"

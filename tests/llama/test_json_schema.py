@@ -101,6 +101,7 @@ NESTED = {"$defs": {"a/b": {"type": "integer"}, "c~d": {"type": "null"}}}
         (text_of(r"\Aa\\Z\Z"), [r'"a\\Z"'], ['"a"', r'"a\\ZZ"']),
         ({"anyOf": [DECIMAL, {"type": "null"}]}, ['"-.5"', '"2"'], ['""', '"-"', '"1.5.5"']),
         (NULL, ['["x",null]'], ["null", '["y"]', '["x","x","x"]']),
+        ({"type": "list", "items": {"type": ["Int", "dict"]}}, ["[1,{}]"], ["[1.5]", "[[]]", "1"]),
         ({"type": "ARRAY", "items": {"allOf": [NULL], "nullable": True}}, ["[null,[]]"], ["[1]"]),
         (text_of(ADDRESS, format="email"), ['"a.b@c-d.ef"'], ['"a..b@c.de"', '"a.@c.de"', '"a@b"']),
         ({"anyOf": [NOTHING, {"items": NOTHING}]}, ["[]"], ["[1]"]),
@@ -346,7 +347,14 @@ def test_make_enforceable_drops_unsupported_keywords() -> None:
     large = {"properties": {"a": {"type": "integer", "enum": [2**53 + 1, 2]}}}
     kept["properties"] = {"a": {"type": "integer"}}
     assert make_enforceable(large) == (kept, ["enum"])
-    assert make_enforceable({"properties": {"a": {"$ref": "#/no"}}})[0] == {"type": "object"}
+    one = {"a": {"$ref": "#/properties/b/anyOf/0"}, "b": {"anyOf": [FLAG]}}
+    empty = {"type": "integer", "minimum": 3, "maximum": 2}
+    for part in ({"$ref": "#/no"}, {"pattern": "a" * 10_001}, empty, {"items": 5}, "x"):
+        broken = {**kept, "properties": {**one, "c": part}, "required": ["c"]}
+        found, left_out = make_enforceable(broken)
+        assert (found, len(left_out)) == ({**broken, "properties": {**one, "c": {}}}, 1)
+    endless = {"properties": {"a": {"$ref": "#"}}, "required": ["a"]}
+    assert make_enforceable(endless)[0] == {"type": "object"}
     named = {"properties": {"a": {"type": "object", "patternProperties": {"^(?!ab)": {}}}}}
     loose = {"type": "object", "properties": {"a": {"type": "object"}}, **CLOSED}
     assert make_enforceable(named) == (loose, ["patternProperties"])
