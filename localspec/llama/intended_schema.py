@@ -85,7 +85,8 @@ def intended(schema: Mapping[str, Any], *, of_objects: bool = False) -> dict[str
 
 def _is_composed(schema: Mapping[str, Any]) -> bool:
     """Whether several schemas apply to one object, so that each names some properties."""
-    keys = [part.keys() for part in bounded_values_in(schema) if isinstance(part, dict)]
+    require_few_parts(schema)
+    keys = [part.keys() for part in values_in(schema) if isinstance(part, dict)]
     return any("allOf" in names or (names & _OF_OBJECTS and names & _CHOICES) for names in keys)
 
 
@@ -372,12 +373,10 @@ def values_in(value: Any) -> Iterator[Any]:
             pending.extend(current)
 
 
-def bounded_values_in(value: Any) -> Iterator[Any]:
-    """`values_in`; a UsageError if there are too many."""
-    for number, one in enumerate(values_in(value)):
-        if number == _MOST_PARTS:
-            raise too_large(f"it has more than {_MOST_PARTS:,} parts")
-        yield one
+def require_few_parts(value: Any) -> None:
+    """Raise a UsageError if a JSON value contains too many others."""
+    if any(number == _MOST_PARTS for number, _ in enumerate(values_in(value))):
+        raise too_large(f"it has more than {_MOST_PARTS:,} parts")
 
 
 def map_schemas(schema: Any, change: Change) -> Any:

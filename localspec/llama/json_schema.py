@@ -3,7 +3,7 @@
 import json
 import math
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from decimal import Decimal
 from functools import lru_cache, partial
 from itertools import filterfalse
@@ -12,9 +12,9 @@ from urllib.parse import quote
 
 from localspec.errors import UsageError
 from localspec.llama.intended_schema import (
-    bounded_values_in,
     intended,
     map_schemas,
+    require_few_parts,
     resolve_reference,
     target_of,
     too_large,
@@ -89,8 +89,6 @@ def bound_embedded_schemas(grammar: str) -> str:
         except (ValueError, RecursionError):
             continue  # llguidance reports it
         options = {name: schema[name] for name in schema.keys() & {"x-guidance"}}
-        if (cause := next(_unenforced(schema), None)) is not None:
-            raise cause
         found += [grammar[at : match.end()], json.dumps({**_bound(schema), **options})]
         at = end
     return "".join([*found, grammar[at:]])
@@ -126,9 +124,7 @@ def _why_not(schema: Mapping[str, Any]) -> UsageError | None:
 
 
 def _fault_of(schema: Mapping[str, Any]) -> UsageError | None:
-    """Why a bounded schema cannot be enforced."""
-    if (cause := next(_unenforced(schema), None)) is not None:
-        return cause
+    """Why llguidance refuses a bounded schema."""
     fault = _fault(f"start: {in_lark(schema)}")
     return None if fault is None else _error_for(fault)
 
@@ -147,25 +143,12 @@ def _fault(grammar: str) -> str | None:
 
 def _bound(schema: Mapping[str, Any]) -> Mapping[str, Any]:
     """The schema without idle keywords; a UsageError if it is too large."""
-    references: set[str] = set()
     try:
-        for part in bounded_values_in(schema):
-            if isinstance(part, dict):
-                if isinstance(part.get("$ref"), str):
-                    references.add(part["$ref"])
-                if len(str(part.get("pattern", ""))) > MAX_PATTERN:
-                    raise too_large(f"a pattern is longer than {MAX_PATTERN:,} characters")
-                patterns = part.get("patternProperties")
-                if isinstance(patterns, dict) and len(patterns) > _MAX_PATTERNS:
-                    raise too_large(f"an object has more than {_MAX_PATTERNS} patternProperties")
-                named, required = part.get("properties"), part.get("required")
-                count = len(required) if isinstance(required, list) else 0
-                if isinstance(named, dict) and len(named) > count + _MAX_OPTIONAL:
-                    why = f"an object has more than {_MAX_OPTIONAL:,} properties that may be absent"
-                    raise too_large(why)
-        if len(references) > MAX_REFERENCES:
+        require_few_parts(schema)
+        found = map_schemas(schema, _bound_part)
+        if len(_places_in(found)) > MAX_REFERENCES:
             raise too_large(f"it has references to more than {MAX_REFERENCES} places")
-        found = _forbid_endless(map_schemas(schema, _drop_idle))
+        found = _forbid_endless(found)
         if any(_patterns_of(part, found) > MAX_TOGETHER for part in values_in(found)):
             raise too_large(f"more than {MAX_TOGETHER} patterns apply to one text")
     except RecursionError:
@@ -173,9 +156,15 @@ def _bound(schema: Mapping[str, Any]) -> Mapping[str, Any]:
     return _drop_options(found)
 
 
+def _places_in(schema: Mapping[str, Any]) -> set[str]:
+    """The places that references in a schema point at."""
+    found = (part.get("$ref") for part in values_in(schema) if isinstance(part, dict))
+    return {place for place in found if isinstance(place, str)}
+
+
 def _drop_options(schema: Mapping[str, Any]) -> dict[str, Any]:
-    places = [part.get("$ref", "#") for part in values_in(schema) if isinstance(part, dict)]
-    local = all(str(place).startswith("#") for place in places)  # several tools may have one $id
+    # Several tools may have one $id.
+    local = all(place.startswith("#") for place in _places_in(schema))
     idle = {"x-guidance", *(["$id"] if local else [])}
     return {key: value for key, value in schema.items() if key not in idle}
 
@@ -190,8 +179,7 @@ def _patterns_of(part: Any, root: Mapping[str, Any]) -> int:
 def _forbid_endless(schema: Mapping[str, Any]) -> Mapping[str, Any]:
     """Let references to what only endless values match allow nothing: llguidance would begin one,
     and then be stuck or never end."""
-    places = {str(part.get("$ref")) for part in values_in(schema) if isinstance(part, dict)}
-    waiting = {place for place in places if place == "#" or place.startswith("#/")}
+    waiting = {place for place in _places_in(schema) if place == "#" or place.startswith("#/")}
     while ended := {place for place in waiting if _ends(target_of(place, schema), waiting)}:
         waiting -= ended
     if not _ends(schema, waiting):
@@ -225,8 +213,10 @@ def _ends(part: Any, endless: Collection[str]) -> bool:
     )
 
 
-def _drop_idle(part: dict[str, Any]) -> dict[str, Any]:
-    """Drop idle keywords and unknown formats; counts such as 2.0 become 2."""
+def _bound_part(part: dict[str, Any]) -> dict[str, Any]:
+    """Drop idle keywords and unknown formats; counts such as 2.0 become 2. A UsageError for what
+    is too large, or what llguidance would not enforce or crash on."""
+    _require_enforced(part)
     found = dict[str, Any]()
     for key, value in part.items():
         if value in _IDLE.get(key, ()):
@@ -259,6 +249,28 @@ def _drop_idle(part: dict[str, Any]) -> dict[str, Any]:
     _exclude("exclusiveMinimum", ("maximum", "exclusiveMaximum"), 1, found)
     _exclude("exclusiveMaximum", ("minimum", "exclusiveMinimum"), -1, found)
     return _add_texts(found, part)
+
+
+def _require_enforced(part: Mapping[str, Any]) -> None:
+    if len(str(part.get("pattern", ""))) > MAX_PATTERN:
+        raise too_large(f"a pattern is longer than {MAX_PATTERN:,} characters")
+    patterns, named, required = map(part.get, ("patternProperties", "properties", "required"))
+    if isinstance(patterns, dict) and len(patterns) > _MAX_PATTERNS:
+        raise too_large(f"an object has more than {_MAX_PATTERNS} patternProperties")
+    count = len({*map(str, required)}) if isinstance(required, list) else 0
+    if isinstance(named, dict) and len(named) > count + _MAX_OPTIONAL:
+        raise too_large(f"an object has more than {_MAX_OPTIONAL:,} properties that may be absent")
+    least = part.get("minProperties")
+    if isinstance(least, int | float) and least > count + 1:  # a repeated name would be counted
+        raise UsageError(
+            "The JSON schema uses 'minProperties', which cannot be enforced beyond the "
+            "properties that are required and one more. Name them in 'required'."
+        )
+    for number in filterfalse(_is_exact, values_in([part.get("const"), part.get("enum")])):
+        raise UsageError(
+            f"The JSON schema has the number {str(number)[:40]}, which cannot be enforced to "
+            "its last digit. Make it a string, or leave it out and check the answer for it."
+        )
 
 
 def _exclude(name: str, others: Sequence[str], sign: int, part: dict[str, Any]) -> None:
@@ -314,25 +326,6 @@ def _exact_bound(bound: float, limit: float) -> int:
     if (found < near) if limit > 0 else (found > near):
         found = math.nextafter(found, limit)
     return int(found)
-
-
-def _unenforced(schema: Mapping[str, Any]) -> Iterator[UsageError]:
-    """Keywords that llguidance accepts but does not enforce, or crashes on."""
-    for part in values_in(schema):
-        if not isinstance(part, dict):
-            continue
-        least, required = part.get("minProperties"), part.get("required")
-        named = len(set(map(str, required))) if isinstance(required, list) else 0
-        if isinstance(least, int) and least > named + 1:  # a repeated name would be counted
-            yield UsageError(
-                "The JSON schema uses 'minProperties', which cannot be enforced beyond the "
-                "properties that are required and one more. Name them in 'required'."
-            )
-        for number in filterfalse(_is_exact, values_in([part.get("const"), part.get("enum")])):
-            yield UsageError(
-                f"The JSON schema has the number {str(number)[:40]}, which cannot be enforced to "
-                "its last digit. Make it a string, or leave it out and check the answer for it."
-            )
 
 
 def _is_exact(value: Any) -> bool:

@@ -51,6 +51,7 @@ def named(kind: Any, **more: Any) -> dict[str, Any]:
 ONE, TWO = named({"$ref": "#/$defs/1"}, v={"type": "null"}), named({"enum": [2, 3]})
 EITHER = {"$defs": {"1": {"const": 1}, "two": TWO}, "oneOf": [ONE, {"$ref": "#/$defs/two"}]}
 CLOSED = {"additionalProperties": False}
+LONG = {"default": 0.12345678901234568}
 VERSIONS = {"oneOf": [named({"const": "1.0"}), named({"const": "1"})]}
 OR = [{"properties": {name: {}}, "required": [name]} for name in "ab"]
 WORDS = '"What is the meaning of life, and who knows it, and if nobody does, why?"'
@@ -231,7 +232,7 @@ NESTED = {"$defs": {"a/b": {"type": "integer"}, "c~d": {"type": "null"}}}
         ),
         ({"oneOf": OR}, ['{"a":1}', '{"b":1}'], ['{"a":1,"b":1}', "{}", "1"]),
         (
-            {"properties": {"minimum": {"const": "not"}}, "required": ["minimum"]},
+            {"properties": {"minimum": {"const": "not"}, "enum": LONG}, "required": ["minimum"]},
             ['{"minimum":"not"}'],
             ["{}", '{"minimum":3}'],
         ),
