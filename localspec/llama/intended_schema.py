@@ -12,7 +12,7 @@ from localspec.errors import UsageError
 from localspec.llama.one_of import Change, exclude_each_other
 from localspec.llama.patterns import FORMATS
 
-_MOST_PARTS = 20_000
+_MOST_PARTS, _MOST_COMPOSED = 20_000, 500
 _MAPS = frozenset(["properties", "patternProperties", "$defs", "definitions", "dependentSchemas"])
 _EMPTY = _MAPS | {"items", "additionalProperties", "additionalItems"}
 _DATA = frozenset(["const", "enum", "default", "examples", "required"])
@@ -163,6 +163,7 @@ def _name_listed(part: dict[str, Any]) -> dict[str, Any]:
 
 def _names(given: Any, root: Mapping[str, Any]) -> list[str] | str | None:
     """The names that a schema of names allows, or a pattern that they match; None if unknown."""
+    composed_of(given, root, "anyOf")
     found = resolve_reference(given, root)
     match {"type": "string", **{name: found[name] for name in found.keys() - _ANNOTATIONS}}:
         case {"type": "string", "const": name, **rest} if not rest:
@@ -260,6 +261,7 @@ def _merge_all_of(part: dict[str, Any], root: Mapping[str, Any]) -> dict[str, An
     beside = {key: value for key, value in part.items() if key != "allOf"}
     if not isinstance(options, list) or not all(isinstance(option, dict) for option in options):
         return part
+    composed_of(part, root)
     if shut:
         del beside["unevaluatedProperties"]
     elif (
@@ -348,6 +350,22 @@ def resolve_reference(part: Any, root: Mapping[str, Any]) -> dict[str, Any]:
     found = target_of(place, root)
     beside = {key: value for key, value in part.items() if key != "$ref"}
     return {**found, **beside} if isinstance(found, dict) else part
+
+
+def composed_of(
+    part: Mapping[str, Any], root: Mapping[str, Any], by: str = "allOf"
+) -> list[Mapping[str, Any]]:
+    """A schema and all that it composes by a keyword, through references. A UsageError if they are
+    too many: two references each can be thousands of millions."""
+    found: list[Mapping[str, Any]] = []
+    pending: list[Any] = [part]
+    while pending:
+        found.append(one := resolve_reference(pending.pop(), root))
+        options = one.get(by)
+        pending += options if isinstance(options, list) else []
+        if len(found) + len(pending) > _MOST_COMPOSED:
+            raise too_large(f"'{by}' composes more than {_MOST_COMPOSED} schemas")
+    return found
 
 
 def target_of(place: str, root: Mapping[str, Any]) -> Any:

@@ -15,7 +15,6 @@ from localspec.llama.intended_schema import (
     intended,
     map_schemas,
     require_few_parts,
-    resolve_reference,
     target_of,
     too_large,
     values_in,
@@ -51,6 +50,7 @@ _IDLE: dict[str, tuple[Any, ...]] = {
 """Values of keywords without effect."""
 _COUNTS = frozenset(("minProperties", "maxProperties"))
 _COMPOSED = frozenset(("$ref", "anyOf", "oneOf", "allOf"))
+_DEFINITIONS = frozenset(("$defs", "definitions"))
 _BOUNDS = {"minimum": math.inf, "exclusiveMinimum": math.inf} | dict.fromkeys(
     ("maximum", "exclusiveMaximum"), -math.inf
 )
@@ -149,7 +149,7 @@ def _bound(schema: Mapping[str, Any]) -> Mapping[str, Any]:
         if len(_places_in(found)) > MAX_REFERENCES:
             raise too_large(f"it has references to more than {MAX_REFERENCES} places")
         found = _forbid_endless(found)
-        if any(_patterns_of(part, found) > MAX_TOGETHER for part in values_in(found)):
+        if _patterns_in(found, found, {}) > MAX_TOGETHER:
             raise too_large(f"more than {MAX_TOGETHER} patterns apply to one text")
     except RecursionError:
         raise too_large("it is nested too deeply") from None
@@ -169,11 +169,24 @@ def _drop_options(schema: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in schema.items() if key not in idle}
 
 
-def _patterns_of(part: Any, root: Mapping[str, Any]) -> int:
-    """How many patterns a schema and those of its `allOf` apply to one text."""
-    options = part.get("allOf") if isinstance(part, dict) else None
-    parts = options if isinstance(options, list) else ()
-    return ("pattern" in resolve_reference(part, root)) + sum(_patterns_of(x, root) for x in parts)
+def _patterns_in(part: Any, root: Mapping[str, Any], known: dict[int, int]) -> int:
+    """At most how many patterns of a schema apply to one text. `known`: counts by id."""
+    if isinstance(part, list):
+        return max((_patterns_in(one, root, known) for one in part), default=0)
+    if not isinstance(part, dict):
+        return 0
+    if id(part) not in known:
+        known[id(part)] = 0  # until it is counted, as it may refer to itself
+        apart = [one for key, one in part.items() if key not in _COMPOSED | _DEFINITIONS]
+        whole = part["allOf"] if isinstance(part.get("allOf"), list) else []
+        target = target_of(str(part.get("$ref")), root)
+        counts = [
+            _patterns_in(one, root, known)
+            for one in (apart, part.get("anyOf"), part.get("oneOf"), target, *whole)
+        ]
+        counts[0] = max(counts[0], isinstance(part.get("pattern"), str))
+        known[id(part)] = sum(counts)
+    return known[id(part)]
 
 
 def _forbid_endless(schema: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -52,6 +52,7 @@ ONE, TWO = named({"$ref": "#/$defs/1"}, v={"type": "null"}), named({"enum": [2, 
 EITHER = {"$defs": {"1": {"const": 1}, "two": TWO}, "oneOf": [ONE, {"$ref": "#/$defs/two"}]}
 CLOSED = {"additionalProperties": False}
 LONG = {"default": 0.12345678901234568}
+DOUBLED = {f"{i}": {"allOf": [{"$ref": f"#/$defs/{i + 1}"}] * 2} for i in range(40)}
 VERSIONS = {"oneOf": [named({"const": "1.0"}), named({"const": "1"})]}
 OR = [{"properties": {name: {}}, "required": [name]} for name in "ab"]
 WORDS = '"What is the meaning of life, and who knows it, and if nobody does, why?"'
@@ -310,6 +311,8 @@ def test_accepted_and_rejected_answers(
         ({"enum": [f"{i}" for i in range(30_000)]}, "too large"),
         ({"properties": MANY}, "1,900 properties"),
         ({"allOf": [text_of(f"a{{{i}}}") for i in range(40)]}, "more than 16 patterns"),
+        ({"allOf": [{"items": text_of(f"a{{{i}}}")} for i in range(40)]}, "more than 16 patterns"),
+        ({"$defs": DOUBLED, "$ref": "#/$defs/0"}, "'allOf' composes more than 500"),
         ({"$defs": {f"{i}": {"items": {"$ref": f"#/$defs/{i + 1}"}} for i in range(400)}}, "large"),
     ],
 )
