@@ -186,7 +186,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # call; custom tools with a grammar; results of any kind; tools that come and go.
     # Requests: fields of coding agents; reasoning to keep; base64; infill; incomplete requests.
     # Models: unloading after an answer; ollama's that are not loaded; stops while one loads.
-    "server": (6_045, 206),  # page.html; names of tools; kept thoughts; conversions in threads
+    "server": (6_048, 206),  # page.html; names of tools; kept thoughts; odd schemas; threads
     "sessions": (663, 22),  # chooses which caches to keep; files that cannot be mapped
     "settings": (120, 10),
     "signals": (88, 10),  # signals during imports that swallow them; the shell that reports a kill

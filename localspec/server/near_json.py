@@ -151,19 +151,22 @@ def arguments_of(call: str, *, complete: bool) -> str:
     return str(json.loads(call[start:end]) or "{}").encode("utf-8", "replace").decode()
 
 
-def kinds_of(schema: Any, root: Mapping[str, Any], depth: int = 0) -> set[type]:
+def kinds_of(schema: Any, root: Mapping[str, Any]) -> set[type]:
     """Types that a schema allows for a value; empty if any type is allowed."""
-    said = (
-        resolve_reference(dict(schema), root) if isinstance(schema, Mapping) and depth < 9 else {}
-    )
-    parts = next((said[one] for one in ("anyOf", "oneOf", "allOf", "$ref") if said.get(one)), ())
-    if options := [kinds_of(one, root, depth + 1) for one in parts]:
-        return set().union(*options) if all(options) else set()
-    if "const" in said or "enum" in said:
-        return {*map(type, said.get("enum") or [said.get("const")])}
-    named = said.get("type") or ()
-    named = [named] if isinstance(named, str) else named
-    return {_TYPES[name] for name in named if name in _TYPES}
+    found, pending = set[type](), [schema]
+    for one in pending:  # grows
+        match resolve_reference(one, root):
+            case {"anyOf": [*parts]} | {"oneOf": [*parts]} | {"allOf": [*parts]}:
+                pending += [part for part in parts if part not in pending]
+            case {"enum": [*values]}:
+                found |= {*map(type, values)}
+            case {"const": value}:
+                found.add(type(value))
+            case {"type": str() | list() as named} if any(name in named for name in _TYPES):
+                found |= {kind for name, kind in _TYPES.items() if name in named}
+            case _:
+                return set()
+    return found
 
 
 def parse_value(text: str, kinds: set[type]) -> Any:

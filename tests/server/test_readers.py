@@ -37,7 +37,7 @@ TYPED: dict[str, Any] = {"s": {"type": "string"}, "n": {"type": "integer"}, "o":
 MAYBE = {"u": {"type": ["string", "null"]}, "v": {"anyOf": [{"type": "string"}, {"enum": [None]}]}}
 MAYBE |= {"r": {"anyOf": [{"$ref": "#/$defs/R"}, {"type": "null"}]}}
 TYPED |= {**MAYBE, "e": {"enum": ["1", "2"]}, "w": {"oneOf": [{"const": 1}, {"type": "string"}]}}
-DEFS = {"R": {"allOf": [{"enum": ["1", "2"]}]}}
+DEFS = {"R": {"allOf": [{"enum": ["1", "2"]}, *[{"$ref": "#/$defs/R"}] * 9]}}
 TOOLS: dict[str, dict[str, Any]] = {"f": {"$defs": DEFS, "properties": TYPED}}
 TOOLS |= {"g": {}, "get_weather": {}, "a/b c": {}}
 
