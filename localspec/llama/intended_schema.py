@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from itertools import chain, combinations
 from typing import Any
@@ -104,7 +104,7 @@ def _normalise_part(part: dict[str, Any]) -> dict[str, Any]:
             continue
         if key in _LISTS and isinstance(value, dict) and all(map(str.isdigit, value)):
             value = [*value.values()]
-        elif (key in _EMPTY and value == []) or (key == "items" and value is True):
+        elif key in _EMPTY and value == []:
             value = {}
         if key in _MAPS and isinstance(value, dict):
             value = {name: {} if one in ([], None, True) else one for name, one in value.items()}
@@ -282,7 +282,7 @@ def _merge_all_of(part: dict[str, Any], root: Mapping[str, Any]) -> dict[str, An
     plain &= all(kind == "object" for kind in kinds) and bool(kinds or any(properties))
     plain &= all(value in (None, False) for value in closed)
     if not plain or ({*map(type, properties)}, {*map(type, required)}) != ({dict}, {list}):
-        return _extend(part, [one for one in properties if isinstance(one, dict)])
+        return part
     merged = {name: value for group in properties for name, value in group.items()}
     if len(merged) < sum(map(len, properties)):
         return part
@@ -290,15 +290,6 @@ def _merge_all_of(part: dict[str, Any], root: Mapping[str, Any]) -> dict[str, An
     more: dict[str, Any] = {"required": names} if names else {}
     more |= {"additionalProperties": False} if False in closed else {}
     return {**beside, "type": "object", "properties": merged, **more}
-
-
-def _extend(part: dict[str, Any], groups: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Apply `additionalProperties` to the properties that only schemas of `allOf` name, `groups`:
-    llguidance would not."""
-    more, named = part.get("additionalProperties"), part.get("properties", {})
-    if not isinstance(more, dict) or not more or not isinstance(named, dict):
-        return part
-    return {**part, "properties": {**dict.fromkeys(chain(*groups), more), **named}}
 
 
 def as_any_of(

@@ -60,7 +60,6 @@ _NEAREST = 1e-200  # llguidance nests a group per digit, up to 250
 _MOST = ("maxLength", "maxItems")
 _LONGEST = 1 << 31
 """A larger limit for a length has no effect, and llguidance refuses some."""
-_DIALECT = re.compile(r"draft-0[3467]|draft/20(?:19-09|20-12)")
 _EMBEDDED = re.compile(r"%json(?:\s|//[^\n]*|#[^\n]*)*(?={)")
 
 
@@ -246,11 +245,9 @@ def _bound_part(part: dict[str, Any]) -> dict[str, Any]:
             if "prefixItems" in part:  # llguidance would drop them
                 found.setdefault("items", value)
             continue
-        if key == "$schema":  # llguidance accepts one spelling of each address, and knows no others
-            if not (known := _DIALECT.search(str(value))):
-                continue
-            value = f"http{'s' * ('/' in known[0])}://json-schema.org/{known[0]}/schema"
-        elif key == "patternProperties" and isinstance(value, dict):
+        if key == "$schema":  # of an older one, llguidance would ignore newer keywords
+            continue
+        if key == "patternProperties" and isinstance(value, dict):
             value = {as_rust(pattern, quoted=True): one for pattern, one in value.items()}
         elif key == "$ref" and str(value).startswith("#/"):
             value = quote(value, safe="#/%$!&'()*+,;=:@?~", errors="replace")

@@ -51,6 +51,7 @@ def named(kind: Any, **more: Any) -> dict[str, Any]:
 ONE, TWO = named({"$ref": "#/$defs/1"}, v={"type": "null"}), named({"enum": [2, 3]})
 EITHER = {"$defs": {"1": {"const": 1}, "two": TWO}, "oneOf": [ONE, {"$ref": "#/$defs/two"}]}
 CLOSED = {"additionalProperties": False}
+DRAFTS = "http://json-schema.org/draft"
 LONG = {"default": 0.12345678901234568}
 DOUBLED = {f"{i}": {"allOf": [{"$ref": f"#/$defs/{i + 1}"}] * 2} for i in range(40)}
 VERSIONS = {"oneOf": [named({"const": "1.0"}), named({"const": "1"})]}
@@ -91,7 +92,8 @@ NESTED = {"$defs": {"a/b": {"type": "integer"}, "c~d": {"type": "null"}}}
         (text_of('^[^-"]$'), ['"a"', r'"\\"'], [r'"\""', '"-"']),
         ({"patternProperties": {r"^[^\\]$": {}}} | CLOSED, ['{"a":1}'], [r'{"\\":1}']),
         ({**text_of("^a$"), "$schema": "https://json.schemastore.org/x"}, ['"a"'], ['"b"']),
-        ({"$schema": "http://json-schema.org/draft/2020-12/schema#"}, ["1"], ["x"]),
+        ({"$schema": f"{DRAFTS}/2020-12/schema#"}, ["1"], ["x"]),
+        ({"$schema": f"{DRAFTS}-07/schema#", "prefixItems": [FLAG]}, ["[true]"], ["[1]"]),
         ({"$recursiveAnchor": True, "type": "integer"}, ["1"], ['"a"']),
         (VERSIONS, ['{"kind":"1"}', '{"kind":"1.0"}'], ['{"kind":1}']),
         (text_of("^a}$"), ['"a}"'], ['"a"']),
