@@ -2,20 +2,26 @@
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from itertools import chain, combinations
 from typing import Any
-from urllib.parse import unquote
 
 from localspec.errors import UsageError
-from localspec.llama.one_of import Change, exclude_each_other
+from localspec.llama.one_of import exclude_each_other
 from localspec.llama.patterns import FORMATS
+from localspec.llama.schema_parts import (
+    MAPS,
+    Change,
+    composed_of,
+    map_schemas,
+    require_few_parts,
+    resolve_reference,
+    too_large,
+    values_in,
+)
 
-_MOST_PARTS, _MOST_COMPOSED = 20_000, 500
-_MAPS = frozenset(["properties", "patternProperties", "$defs", "definitions", "dependentSchemas"])
-_EMPTY = _MAPS | {"items", "additionalProperties", "additionalItems"}
-_DATA = frozenset(["const", "enum", "default", "examples", "required"])
+_EMPTY = MAPS | {"items", "additionalProperties", "additionalItems"}
 _OF_OBJECTS = frozenset(["properties", "required", "additionalProperties", "patternProperties"])
 _OPEN = frozenset(["additionalProperties", "propertyNames", "minProperties"])
 _BARE = frozenset(["type", "properties", "title", "description", "$schema"])
@@ -106,7 +112,7 @@ def _normalise_part(part: dict[str, Any]) -> dict[str, Any]:
             value = [*value.values()]
         elif key in _EMPTY and value == []:
             value = {}
-        if key in _MAPS and isinstance(value, dict):
+        if key in MAPS and isinstance(value, dict):
             value = {name: {} if one in ([], None, True) else one for name, one in value.items()}
         if key.startswith(("min", "max")) and isinstance(value, str) and value.isdecimal():
             value = int(value)
@@ -329,81 +335,3 @@ def _close(part: dict[str, Any]) -> dict[str, Any]:
     if known and named and not part.keys() & _OPEN and {*map(str, required)} <= {*properties}:
         part["additionalProperties"] = False
     return part
-
-
-def resolve_reference(part: Any, root: Mapping[str, Any]) -> dict[str, Any]:
-    """The target of a reference within the schema; another schema unchanged."""
-    if not isinstance(part, dict):
-        return {}
-    place = part.get("$ref")
-    if not isinstance(place, str) or not place.startswith("#/"):
-        return part
-    found = target_of(place, root)
-    beside = {key: value for key, value in part.items() if key != "$ref"}
-    return {**found, **beside} if isinstance(found, dict) else part
-
-
-def composed_of(
-    part: Mapping[str, Any], root: Mapping[str, Any], by: str = "allOf"
-) -> list[Mapping[str, Any]]:
-    """A schema and all that it composes by a keyword, through references. A UsageError if they are
-    too many: two references each can be thousands of millions."""
-    found: list[Mapping[str, Any]] = []
-    pending: list[Any] = [part]
-    while pending:
-        found.append(one := resolve_reference(pending.pop(), root))
-        options = one.get(by)
-        pending += options if isinstance(options, list) else []
-        if len(found) + len(pending) > _MOST_COMPOSED:
-            raise too_large(f"'{by}' composes more than {_MOST_COMPOSED} schemas")
-    return found
-
-
-def target_of(place: str, root: Mapping[str, Any]) -> Any:
-    """What the reference `place`, # or #/…, points at; None if nothing."""
-    found: Any = root
-    for step in unquote(place[2:]).split("/") if place != "#" else ():
-        name = step.replace("~1", "/").replace("~0", "~")
-        if isinstance(found, list):
-            found = {str(number): one for number, one in enumerate(found)}
-        found = found.get(name) if isinstance(found, Mapping) else None
-    return found
-
-
-def values_in(value: Any) -> Iterator[Any]:
-    """A JSON value and all values in it."""
-    pending = [value]
-    while pending:
-        current = pending.pop()
-        yield current
-        if isinstance(current, dict):
-            pending.extend(current.values())
-        elif isinstance(current, list):
-            pending.extend(current)
-
-
-def require_few_parts(value: Any) -> None:
-    """Raise a UsageError if a JSON value contains too many others."""
-    if any(number == _MOST_PARTS for number, _ in enumerate(values_in(value))):
-        raise too_large(f"it has more than {_MOST_PARTS:,} parts")
-
-
-def map_schemas(schema: Any, change: Change) -> Any:
-    """Apply `change` to every schema within a schema, the innermost first."""
-    if isinstance(schema, list):
-        return [map_schemas(part, change) for part in schema]
-    if not isinstance(schema, Mapping):
-        return schema
-    found: dict[str, Any] = {}
-    for key, value in schema.items():
-        if key in _DATA:
-            found[key] = value
-        elif key in _MAPS and isinstance(value, dict):
-            found[key] = {name: map_schemas(part, change) for name, part in value.items()}
-        else:
-            found[key] = map_schemas(value, change)
-    return change(found)
-
-
-def too_large(why: str) -> UsageError:
-    return UsageError(f"The JSON schema is too large: {why}. Simplify it.")

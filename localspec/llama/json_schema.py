@@ -3,7 +3,7 @@
 import json
 import math
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from functools import lru_cache, partial
 from itertools import filterfalse
@@ -11,15 +11,20 @@ from typing import Any
 from urllib.parse import quote
 
 from localspec.errors import UsageError
-from localspec.llama.intended_schema import (
-    intended,
+from localspec.llama.intended_schema import intended
+from localspec.llama.patterns import FORMATS, MAX_PATTERN, as_rust, without_look_ahead
+from localspec.llama.schema_parts import (
+    COMPOSED,
+    forbid_endless,
     map_schemas,
+    patterns_in,
+    places_in,
     require_few_parts,
     target_of,
     too_large,
     values_in,
+    without,
 )
-from localspec.llama.patterns import FORMATS, MAX_PATTERN, as_rust, without_look_ahead
 
 _OPTIONS = {"whitespace_pattern": "\\x20"}
 """At most one space between parts: small models may repeat line feeds endlessly."""
@@ -49,8 +54,6 @@ _IDLE: dict[str, tuple[Any, ...]] = {
 }
 """Values of keywords without effect."""
 _COUNTS = frozenset(("minProperties", "maxProperties"))
-_COMPOSED = frozenset(("$ref", "anyOf", "oneOf", "allOf"))
-_DEFINITIONS = frozenset(("$defs", "definitions"))
 _BOUNDS = {"minimum": math.inf, "exclusiveMinimum": math.inf} | dict.fromkeys(
     ("maximum", "exclusiveMaximum"), -math.inf
 )
@@ -103,14 +106,14 @@ def make_enforceable(schema: Mapping[str, Any]) -> tuple[dict[str, Any], list[st
             root = found
             found = map_schemas(root, lambda part: _loosen(part, root, left_out))
             cause = _why_not(found)
-        found = _drop_options(_forbid_endless(found))  # while "#" is the tool's schema
+        found = _drop_options(forbid_endless(found))  # while "#" is the tool's schema
     except RecursionError:
         cause = too_large("it is nested too deeply")
     except UsageError as error:
         cause = error
     if cause is not None:
         return {"type": "object"}, [str(cause)]
-    kind = {} if found.keys() & _COMPOSED else {"type": "object"}  # all arguments are
+    kind = {} if found.keys() & COMPOSED else {"type": "object"}  # all arguments are
     return {**found, **kind}, sorted(left_out)
 
 
@@ -145,84 +148,21 @@ def _bound(schema: Mapping[str, Any]) -> Mapping[str, Any]:
     try:
         require_few_parts(schema)
         found = map_schemas(schema, _bound_part)
-        if len(_places_in(found)) > MAX_REFERENCES:
+        if len(places_in(found)) > MAX_REFERENCES:
             raise too_large(f"it has references to more than {MAX_REFERENCES} places")
-        found = _forbid_endless(found)
-        if _patterns_in(found, found, {}) > MAX_TOGETHER:
+        found = forbid_endless(found)
+        if patterns_in(found, found, {}) > MAX_TOGETHER:
             raise too_large(f"more than {MAX_TOGETHER} patterns apply to one text")
     except RecursionError:
         raise too_large("it is nested too deeply") from None
     return _drop_options(found)
 
 
-def _places_in(schema: Mapping[str, Any]) -> set[str]:
-    """The places that references in a schema point at."""
-    found = (part.get("$ref") for part in values_in(schema) if isinstance(part, dict))
-    return {place for place in found if isinstance(place, str)}
-
-
 def _drop_options(schema: Mapping[str, Any]) -> dict[str, Any]:
     # Several tools may have one $id.
-    local = all(place.startswith("#") for place in _places_in(schema))
+    local = all(place.startswith("#") for place in places_in(schema))
     idle = {"x-guidance", *(["$id"] if local else [])}
     return {key: value for key, value in schema.items() if key not in idle}
-
-
-def _patterns_in(part: Any, root: Mapping[str, Any], known: dict[int, int]) -> int:
-    """At most how many patterns of a schema apply to one text. `known`: counts by id."""
-    if isinstance(part, list):
-        return max((_patterns_in(one, root, known) for one in part), default=0)
-    if not isinstance(part, dict):
-        return 0
-    if id(part) not in known:
-        known[id(part)] = 0  # until it is counted, as it may refer to itself
-        apart = [one for key, one in part.items() if key not in _COMPOSED | _DEFINITIONS]
-        whole = part["allOf"] if isinstance(part.get("allOf"), list) else []
-        target = target_of(str(part.get("$ref")), root)
-        counts = [
-            _patterns_in(one, root, known)
-            for one in (apart, part.get("anyOf"), part.get("oneOf"), target, *whole)
-        ]
-        counts[0] = max(counts[0], isinstance(part.get("pattern"), str))
-        known[id(part)] = sum(counts)
-    return known[id(part)]
-
-
-def _forbid_endless(schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Let references to what only endless values match allow nothing: llguidance would begin one,
-    and then be stuck or never end."""
-    waiting = {place for place in _places_in(schema) if place == "#" or place.startswith("#/")}
-    while ended := {place for place in waiting if _ends(target_of(place, schema), waiting)}:
-        waiting -= ended
-    if not _ends(schema, waiting):
-        raise UsageError(
-            "No answer can match the JSON schema: a '$ref' that leads back to itself has no end. "
-            "Make one of the properties on its way optional."
-        )
-
-    def change(part: dict[str, Any]) -> dict[str, Any]:
-        return {"enum": []} if str(part.get("$ref")) in waiting else part
-
-    return map_schemas(schema, change) if waiting else schema
-
-
-def _ends(part: Any, endless: Collection[str]) -> bool:
-    """Whether a schema may match a value if the references `endless` do not."""
-    if not isinstance(part, dict):
-        return True
-    named, required, items = (part.get(one) for one in ("properties", "required", "items"))
-    inner = [*part["allOf"]] if isinstance(part.get("allOf"), list) else []
-    if part.get("type") == "object" and isinstance(named, dict) and isinstance(required, list):
-        inner += [one for name, one in named.items() if name in required]
-    if part.get("type") == "array" and part.get("minItems") and "prefixItems" not in part:
-        inner.append(items)
-    some = (part.get(one) for one in ("anyOf", "oneOf"))
-    options = [one for one in some if one and isinstance(one, list)]
-    return (
-        str(part.get("$ref")) not in endless
-        and all(_ends(one, endless) for one in inner)
-        and all(any(_ends(one, endless) for one in some) for some in options)
-    )
 
 
 def _bound_part(part: dict[str, Any]) -> dict[str, Any]:
@@ -359,14 +299,14 @@ def _loosen(part: dict[str, Any], root: Any, left_out: set[str]) -> dict[str, An
     gone = part.keys() & _COUNTS
     if target_of(str(part.get("$ref", "#")), root) is None:
         gone |= {"$ref"}
-    found = _without(part, gone)
+    found = without(part, gone)
     if _why_not_alone(found) is not None:
         if "oneOf" in found and "anyOf" not in found and _why_not_alone({"oneOf": found["oneOf"]}):
             left_out.add("oneOf")
             found["anyOf"] = found.pop("oneOf")
         gone |= {name for name in found if _why_not_alone({name: found[name]}) is not None}
         opened = {"additionalProperties"} if gone & {"properties", "patternProperties"} else set()
-        found = _without(found, gone | opened)
+        found = without(found, gone | opened)
     left_out |= gone
     if (cause := _why_not_alone(found)) is not None:
         left_out.add(str(cause))
@@ -376,11 +316,7 @@ def _loosen(part: dict[str, Any], root: Any, left_out: set[str]) -> dict[str, An
 
 def _why_not_alone(schema: Mapping[str, Any]) -> UsageError | None:
     """Why a part of a schema cannot be enforced, whatever it refers to."""
-    return _why_not(map_schemas(schema, partial(_without, names={"$ref"})))
-
-
-def _without(part: dict[str, Any], names: Collection[str]) -> dict[str, Any]:
-    return {key: value for key, value in part.items() if key not in names}
+    return _why_not(map_schemas(schema, partial(without, names={"$ref"})))
 
 
 _EXCLUSIVE = "exclude each other, so that no text matches"

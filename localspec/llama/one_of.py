@@ -1,9 +1,11 @@
 """`oneOf`: whether its alternatives exclude each other."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import permutations
 from typing import Any
+
+from localspec.llama.schema_parts import Change
 
 _MOST = 50
 """Maximum number of alternatives, which are compared pairwise."""
@@ -13,7 +15,6 @@ _TYPES = {str: "string", bool: "boolean", int: "number", float: "number", list: 
 _TYPES |= {dict: "object", type(None): "null"}
 
 Schema = Mapping[str, Any]
-Change = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 def exclude_each_other(
