@@ -81,6 +81,7 @@ def intended(schema: Mapping[str, Any], *, of_objects: bool = False) -> dict[str
     if not _is_typed(found) or (of_objects and not found.keys() & _DECIDES_TYPE):
         found = {"type": "object", **found}
     plain = map_schemas(found, lambda part: _rewrite(part, found))
+    require_few_parts(plain)
     joined: dict[str, Any] = map_schemas(plain, lambda part: _merge_all_of(part, plain))
     varied = map_schemas(joined, _as_variants)
     composed = _is_composed(varied)
@@ -267,7 +268,6 @@ def _merge_all_of(part: dict[str, Any], root: Mapping[str, Any]) -> dict[str, An
     beside = {key: value for key, value in part.items() if key != "allOf"}
     if not isinstance(options, list) or not all(isinstance(option, dict) for option in options):
         return part
-    composed_of(part, root)
     if shut:
         del beside["unevaluatedProperties"]
     elif (

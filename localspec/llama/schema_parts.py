@@ -1,12 +1,13 @@
 """The parts of JSON schemas, and what references compose of them, within bounds."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping
+from itertools import islice
 from typing import Any, TypeAlias
 from urllib.parse import unquote
 
 from localspec.errors import UsageError
 
-_MOST_PARTS, _MOST_COMPOSED = 20_000, 500
+_MOST_PARTS, _MOST_COMPOSED, _MOST_COPIED = 20_000, 500, 200_000
 MAPS = frozenset(["properties", "patternProperties", "$defs", "definitions", "dependentSchemas"])
 _DATA = frozenset(["const", "enum", "default", "examples", "required"])
 COMPOSED = frozenset(("$ref", "anyOf", "oneOf", "allOf"))
@@ -27,10 +28,21 @@ def values_in(value: Any) -> Iterator[Any]:
             pending.extend(current)
 
 
-def require_few_parts(value: Any) -> None:
-    """Raise a UsageError if a JSON value contains too many others."""
-    if any(number == _MOST_PARTS for number, _ in enumerate(values_in(value))):
+def require_few_parts(schema: Mapping[str, Any]) -> None:
+    """Raise a UsageError if a schema has too many parts, alone or in what its `allOf` and `oneOf`
+    refer to, which is copied for each."""
+    parts = [*islice(values_in(schema), _MOST_PARTS + 1)]
+    if len(parts) > _MOST_PARTS:
         raise too_large(f"it has more than {_MOST_PARTS:,} parts")
+    composed: Iterator[Any] = (
+        value
+        for part in parts
+        if isinstance(part, dict)
+        for one in (*composed_of(part, schema)[1:], *_options(part, "oneOf"))
+        for value in values_in(resolve_reference(one, schema))
+    )
+    if any(number == _MOST_COPIED for number, _ in enumerate(composed)):
+        raise too_large(f"its 'allOf' and 'oneOf' refer to more than {_MOST_COPIED:,} parts")
 
 
 def map_schemas(schema: Any, change: Change) -> Any:
@@ -86,11 +98,15 @@ def composed_of(
     pending: list[Any] = [part]
     while pending:
         found.append(one := resolve_reference(pending.pop(), root))
-        options = one.get(by)
-        pending += options if isinstance(options, list) else []
+        pending += _options(one, by)
         if len(found) + len(pending) > _MOST_COMPOSED:
             raise too_large(f"'{by}' composes more than {_MOST_COMPOSED} schemas")
     return found
+
+
+def _options(part: Mapping[str, Any], by: str) -> list[Any]:
+    options = part.get(by)
+    return options if isinstance(options, list) else []
 
 
 def places_in(schema: Mapping[str, Any]) -> set[str]:
@@ -108,12 +124,9 @@ def patterns_in(part: Any, root: Mapping[str, Any], known: dict[int, int]) -> in
     if id(part) not in known:
         known[id(part)] = 0  # until it is counted, as it may refer to itself
         apart = [one for key, one in part.items() if key not in COMPOSED | _DEFINITIONS]
-        whole = part["allOf"] if isinstance(part.get("allOf"), list) else []
         target = target_of(str(part.get("$ref")), root)
-        counts = [
-            patterns_in(one, root, known)
-            for one in (apart, part.get("anyOf"), part.get("oneOf"), target, *whole)
-        ]
+        others = part.get("anyOf"), part.get("oneOf"), target, *_options(part, "allOf")
+        counts = [patterns_in(one, root, known) for one in (apart, *others)]
         counts[0] = max(counts[0], isinstance(part.get("pattern"), str))
         known[id(part)] = sum(counts)
     return known[id(part)]
@@ -142,13 +155,12 @@ def _ends(part: Any, endless: Collection[str]) -> bool:
     if not isinstance(part, dict):
         return True
     named, required, items = (part.get(one) for one in ("properties", "required", "items"))
-    inner = [*part["allOf"]] if isinstance(part.get("allOf"), list) else []
+    inner = [*_options(part, "allOf")]
     if part.get("type") == "object" and isinstance(named, dict) and isinstance(required, list):
         inner += [one for name, one in named.items() if name in required]
     if part.get("type") == "array" and part.get("minItems") and "prefixItems" not in part:
         inner.append(items)
-    some = (part.get(one) for one in ("anyOf", "oneOf"))
-    options = [one for one in some if one and isinstance(one, list)]
+    options = [some for by in ("anyOf", "oneOf") if (some := _options(part, by))]
     return (
         str(part.get("$ref")) not in endless
         and all(_ends(one, endless) for one in inner)
