@@ -18,6 +18,7 @@ _MARK_ANSWER = {code: _ANSWER + code for code in _ALPHABET}
 _UNMARK = {band + code: code for band in (_TEXT, _ANSWER) for code in _ALPHABET}
 _MARKED = re.compile("[\ud821-\ud87e\udc21-\udc7e]")
 _SURROGATE = re.compile("[\ud800-\udfff]")
+_STRETCH = 1 << 14
 
 
 class MarkedText(str):
@@ -117,7 +118,7 @@ def mark_text(text: str, *, answer: bool = False) -> str:
         return text
     if not str.isascii(text) and _SURROGATE.search(text):
         text = text.encode("utf-8", "replace").decode()
-    return MarkedText(text.translate(_MARK_ANSWER if answer else _MARK_TEXT))
+    return MarkedText(_translate(text, _MARK_ANSWER if answer else _MARK_TEXT))
 
 
 def mark_all(value: Any, *, answer: bool = False) -> Any:
@@ -128,7 +129,15 @@ def unmarked(text: Any) -> Any:
     """Return a text without marks; other values unchanged."""
     if not isinstance(text, str) or (str.isascii(text) and type(text) is str):
         return text
-    return str.translate(text, _UNMARK)
+    return _translate(text, _UNMARK)
+
+
+def _translate(text: str, table: Mapping[int, int]) -> str:
+    """Translate in stretches, between which other threads run."""
+    starts = range(0, len(text), _STRETCH)
+    return "".join(
+        [str.__getitem__(text, slice(at, at + _STRETCH)).translate(table) for at in starts]
+    )
 
 
 def unmark_all(value: Any) -> Any:

@@ -1,5 +1,6 @@
 """Anthropic's protocol: requests, their conversations in OpenAI's format, and replies."""
 
+import asyncio
 import secrets
 from collections.abc import Iterable, Sequence
 from itertools import chain
@@ -108,7 +109,7 @@ class Conversation(Thinking):
     def offered(self) -> list[FunctionTool]:
         """Return the tools at the end of the conversation, which may add and remove some, and load
         deferred ones by references in results. No deferred tool waits for the provider's search."""
-        known = [*(self.tools or ())]
+        known, added = self.tools or [], dict[str | None, FunctionTool]()
         searched = any(one.type.startswith("tool_search_tool") for one in known)
         removed = {one.name for one in known if one.defer_loading and not searched}
         for block in chain.from_iterable(message.content for message in self.messages):
@@ -116,10 +117,12 @@ class Conversation(Thinking):
             if block.tool is None:
                 continue
             name = block.tool.name
-            if added := block.tool.definition:
-                name = added.name
-                known = [*(one for one in known if one.name != name), added]
+            if tool := block.tool.definition:
+                name = tool.name
+                added.pop(name, None)
+                added[name] = tool
             (removed.add if block.type == "tool_removal" else removed.discard)(name)
+        known = [*(one for one in known if one.name not in added), *added.values()]
         return [one for one in known if one.name not in removed]
 
     def fields(self) -> dict[str, Any]:
@@ -222,11 +225,12 @@ def _text(blocks: Sequence[Block]) -> str:
 
 
 async def messages(service: Service, wanted: MessagesRequest) -> NamedEvents:
-    return MessageReply(await begin(service, ChatRequest.of(wanted, **wanted.fields())), wanted)
+    asked = await asyncio.to_thread(lambda: ChatRequest.of(wanted, **wanted.fields()))
+    return MessageReply(await begin(service, asked), wanted)
 
 
 async def count_tokens(service: Service, wanted: Conversation) -> Any:
-    counted = CountRequest.of(wanted, **wanted.fields())
+    counted = await asyncio.to_thread(lambda: CountRequest.of(wanted, **wanted.fields()))
     return {"input_tokens": await prompt_length(service, counted)}
 
 

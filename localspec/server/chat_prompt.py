@@ -1,6 +1,5 @@
 """Builds a prompt and the reader of its answer from messages and tools, for all chat protocols."""
 
-import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -10,7 +9,6 @@ from localspec import Engine
 from localspec.llama import pictures
 from localspec.prompting.continuation import begun_text, is_answer_text, merge_answers
 from localspec.prompting.detokenizer import ANALYSIS
-from localspec.prompting.prompt import Tokens
 from localspec.prompting.reasoning import Reader, ends_thinking, reasoning_reader, reasons
 from localspec.prompting.template import check_messages
 from localspec.server.answers import StreamRequest
@@ -90,8 +88,9 @@ def chat_text(engine: Engine, chat: Chat) -> str:
     return begun_text(text, last, marks, prompts.begun_marks, closed=continues == "content")
 
 
-async def request_of(engine: Engine, chat: Chat) -> StreamRequest:
-    """Build the engine's request for a conversation; errors are those of `chat_text`."""
+def request_of(engine: Engine, chat: Chat) -> StreamRequest:
+    """Build the engine's request for a conversation; errors are those of `chat_text`. Long ones
+    take seconds."""
     ask, tools, knows = chat.ask, chat.tools, engine.prompts.knows_tools
     formed = chat.schema is not None
     constrained = formed or any(ask.options.get(one) for one in ("grammar", "regex"))
@@ -109,14 +108,12 @@ async def request_of(engine: Engine, chat: Chat) -> StreamRequest:
     asked = (guided or constrained) and chat.variables.get("thinking") is True and reasons(source)
     asked = asked and not final and chat.begins is not False and last["role"] != "assistant"
 
-    def tokens() -> tuple[str, Tokens]:
-        text = chat_text(engine, chat)
-        if asked and not ends_thinking(text, last):  # only if the template has a switch
-            silent = replace(chat, variables={**chat.variables, **_SILENT})
-            text += opens if text != chat_text(engine, silent) else ""
-        return text, engine.prompts.rendered(text, images, CONTROL if tools.tools else ())
-
-    text, prompt = await asyncio.to_thread(tokens)
+    text = chat_text(engine, chat)
+    if asked and not ends_thinking(text, last):  # only if the template has a switch
+        silent = replace(chat, variables={**chat.variables, **_SILENT})
+        text += opens if text != chat_text(engine, silent) else ""
+    calls = CONTROL if tools.tools else ()
+    prompt = engine.prompts.rendered(text, images, calls)
     if tools.must:
         ask = ask.with_options(stop=())  # stop strings apply to text, and a required call has none
     elif guided and not formed:  # stop strings apply to the response, which is escaped in JSON
@@ -124,7 +121,7 @@ async def request_of(engine: Engine, chat: Chat) -> StreamRequest:
         stops = tuple(json.dumps(one, ensure_ascii=False)[1:-1] for one in stops)
         ask = ask.with_options(stop=stops, stop_after=RESPONSE)
     if guided:
-        ask = ask.with_options(**await asyncio.to_thread(call_format, tools, chat.schema))
+        ask = ask.with_options(**call_format(tools, chat.schema))
     thinking = ends_thinking(text, last)
     thinks = thinking if reasons(source) and (thinking or not (guided or constrained)) else None
     begun = bool(final) and str.rfind(text, opens) > str.rfind(text, between)
@@ -133,13 +130,12 @@ async def request_of(engine: Engine, chat: Chat) -> StreamRequest:
         inner = reader_for(tools, text, guided=guided, formed=formed)
         if (guided and thinks is None) or not chat.splits_thoughts:
             return ArgumentReader(inner, tools.tools)
-        calls = CONTROL if tools.tools else ()
         names = [tool.name for tool in tools.tools]
         found = reasoning_reader(source, inner, thinks=thinks, calls=calls, names=names)
         if begun:
             found.push(ANALYSIS)
         return ArgumentReader(found, tools.tools)
 
-    await asyncio.to_thread(reader)  # compiles patterns of the tools' names, which are cached
+    reader()  # compiles patterns of the tools' names, which are cached
     ask = ask.with_options(thinks=thinks)
     return replace(ask, prompt=prompt, messages=chat.messages, reader=reader)

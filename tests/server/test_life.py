@@ -127,17 +127,29 @@ start(host(lambda _: load()))
 IN_THREADS = """
 import threading
 from localspec.llama.vocabulary import Vocabulary
+from localspec.prompting.marked_text import MarkedText
+from localspec.server.anthropic import Conversation
+from localspec.server.openai.responses import ResponsesRequest
 
-def elsewhere(*given, tokenize=Vocabulary.tokenize, **more):
-    assert len(given[1]) < 2 or threading.current_thread() is not threading.main_thread()
-    return tokenize(*given, **more)
+def keep_out(kind, name):
+    method = getattr(kind, name)
 
-Vocabulary.tokenize = elsewhere
+    def elsewhere(*given, **more):
+        short = name == "tokenize" and len(given[1]) < 2
+        assert short or threading.current_thread() is not threading.main_thread(), name
+        return method(*given, **more)
+
+    setattr(kind, name, elsewhere)
+
+keep_out(Vocabulary, "tokenize")
+keep_out(MarkedText, "rstrip")
+keep_out(Conversation, "openai_messages")
+keep_out(ResponsesRequest, "messages")
 start(host(lambda _: load()))
 """
 
 
-def test_no_text_is_tokenized_in_the_event_loop() -> None:
+def test_no_text_is_converted_in_the_event_loop() -> None:
     mixed = {"prompt": ["Once", 5], "n_predict": 1, "logit_bias": [["Hi", 1]]}
     echoed = {"prompt": "Once", "max_tokens": 1, "echo": True, "logprobs": 1}
     with serving_program(IN_THREADS) as server:

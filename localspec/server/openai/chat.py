@@ -219,7 +219,11 @@ class ChatRequest(CountRequest, AnswerFields):
 
 async def prepared(service: Service, engine: Engine, wanted: CountRequest) -> StreamRequest:
     """Build the engine's request. Long ones would delay other clients in the event loop."""
-    return await request_of(engine, await asyncio.to_thread(wanted.chat, service, engine))
+
+    def build() -> StreamRequest:
+        return request_of(engine, wanted.chat(service, engine))
+
+    return await asyncio.to_thread(build)
 
 
 async def begin(service: Service, wanted: ChatRequest) -> Answers:
