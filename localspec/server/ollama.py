@@ -251,9 +251,16 @@ def _content(
     return {"message": content}
 
 
-class ShowRequest(Record):
+class NamedModel(Record):
     model: str | None = None
     name: str | None = None
+
+
+async def pull(service: Service, wanted: NamedModel) -> Any:
+    """Clients pull a model before they use it: those that are served need no download. Raises
+    ApiError for others."""
+    service.state.models.find(wanted.model or wanted.name)
+    return {"status": "success"}
 
 
 async def tags(service: Service) -> Any:
@@ -272,7 +279,7 @@ async def ps(service: Service) -> Any:
     return {"models": found}
 
 
-async def show(service: Service, wanted: ShowRequest) -> Any:
+async def show(service: Service, wanted: NamedModel) -> Any:
     """Describe a model without loading it: clients ask about every model."""
     service.require_started()
     query = service.request.query_params.get("model")

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
 
 from localspec import paths
 from localspec.server.failures import ApiError
@@ -20,7 +20,8 @@ _PAUSE = 1.0
 
 
 async def page(service: Service) -> Response:
-    _require_ui(service)
+    if not service.options.ui:
+        return PlainTextResponse("localspec is running\n")  # clients probe it
     nonce = secrets.token_urlsafe(16)
     html = _PAGE.read_text(encoding="utf-8").replace("NONCE", nonce)
     policy = (
@@ -34,7 +35,8 @@ async def page(service: Service) -> Response:
 
 
 async def events(service: Service) -> Response:
-    _require_ui(service)
+    if not service.options.ui:
+        raise ApiError(404, "There is no page here. Start the server without --no-ui.")
     service.require_started()
     draining = service.state.draining
 
@@ -45,11 +47,6 @@ async def events(service: Service) -> Response:
                 await asyncio.wait_for(draining.wait(), _PAUSE)
 
     return streaming_response(states())
-
-
-def _require_ui(service: Service) -> None:
-    if not service.options.ui:
-        raise ApiError(404, "There is no page here. Start the server without --no-ui.")
 
 
 def figures(service: Service) -> dict[str, Any]:

@@ -36,6 +36,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "/api/chat": {"messages": ASK, "options": {"num_predict": 2}},
     "/api/generate": {"prompt": "Hi", "options": {"num_predict": 2}},
     "/api/show": {"model": ""},
+    "/api/pull": {"model": "any"},
     "/completion": {"prompt": "Once", "n_predict": 2},
     "/infill": {"input_prefix": "a", "input_suffix": "b", "n_predict": 2},
     "/tokenize": {"content": "Hi"},

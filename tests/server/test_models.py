@@ -86,7 +86,9 @@ def test_ollama_clients_can_unload_a_model(
     assert one.post("/completion", {"prompt": "A fox", "n_predict": 1}).status == 200
 
 
-@pytest.mark.parametrize("path", [CHAT, "/v1/responses", "/completion", "/tokenize", "/api/show"])
+@pytest.mark.parametrize(
+    "path", [CHAT, "/v1/responses", "/completion", "/tokenize", "/api/show", "/api/pull"]
+)
 def test_unknown_model(two: Running, path: str) -> None:
     error = two.post(path, {**BODIES[path], "model": "gpt-99"}).error(404)
     assert "gpt-99" in error

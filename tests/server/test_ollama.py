@@ -94,6 +94,7 @@ def test_empty_request_loads_the_model(server: Running) -> None:
     for path in ("/api/chat", "/api/generate"):
         for body in ({"model": "any"}, {"model": "any", **unset}):
             assert server.post(path, body).json["done_reason"] == "load"
+    assert server.post("/api/pull", {"model": "any"}).json == {"status": "success"}
 
 
 @pytest.mark.parametrize(

@@ -277,7 +277,7 @@ class OpenaiReply(Reply):
         return {**self._head, "choices": [choice], **figures, **more}
 
     def _with_figures(self, choices: list[dict[str, Any]]) -> dict[str, Any]:
-        figures = {"usage": self._usage(), "timings": timings(self.answer.stream.stats)}
+        figures = {"usage": self._usage(), "timings": timings(self.answer)}
         return {**self._head, "choices": choices, **figures}
 
     def _usage(self) -> dict[str, Any]:
@@ -322,9 +322,9 @@ class ChatReply(OpenaiReply):
         if part.piece is not None or part.logprobs or "speculation" in more:
             delta = _delta(part.piece or Text(""), answer.calls)
             if self._wanted.timings_per_token:
-                more["timings"] = timings(answer.stream.stats)
+                more["timings"] = timings(answer)
         if part.complete:
-            more["timings"] = timings(answer.stream.stats)
+            more["timings"] = timings(answer)
             if self._speculation:
                 more["speculation"] = self._speculation[answer.number].figures()
         if delta or more:
