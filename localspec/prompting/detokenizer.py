@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
 from localspec.errors import UsageError
-from localspec.prompting.marked_text import unmarked
 
 OPENS, CLOSES = "<think>", "</think>"
 """Marks around the reasoning that precedes an answer."""
@@ -59,7 +58,6 @@ _CHECKPOINT = re.compile(r"</?think:([\w-]+)>")
 
 def marks_in(text: str) -> dict[str, str]:
     """Marks of `THOUGHTS` that a text has, and Hy3's and Hy4's, named after checkpoints."""
-    text = unmarked(text)  # once, as it takes long
     named = {f"<think:{one}>": f"</think:{one}>" for one in _CHECKPOINT.findall(text)}
     pairs = [*THOUGHTS.items(), *named.items()]
     return {opens: closes for opens, closes in pairs if opens in text or closes in text}

@@ -169,8 +169,8 @@ class PromptBuilder:
         shown |= dict.fromkeys(THOUGHTS, OPENS) | dict.fromkeys(THOUGHTS.values(), CLOSES)
         for mark, spellings in SPELLINGS.items():
             shown |= spellings if mark in source else {}
-        begun = marks_in(text).items()
-        ends = (closes for opens, closes in begun if text.rstrip().endswith(opens))
+        plain = str(unmarked(text)).rstrip()
+        ends = (closes for opens, closes in marks_in(plain).items() if plain.endswith(opens))
         found.closes = next(ends, self.thought_marks[1])
         found.texts = next((texts for mark, texts in TEXTS.items() if mark in source), {})
         found.spelled = {

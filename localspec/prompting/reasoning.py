@@ -18,6 +18,7 @@ from localspec.prompting.detokenizer import (
     held_back,
     marks_in,
 )
+from localspec.prompting.marked_text import unmarked
 
 _HEAD = "thought\n"
 """The name of Gemma 4's channel, the first line of a thought."""
@@ -114,12 +115,13 @@ def reasoning_reader(
 def ends_thinking(text: str, last: Mapping[str, Any]) -> bool:
     """Whether a prompt with this last message ends within a thought."""
     said = str(last.get("content") or last.get("reasoning_content") or "")
-    marks = marks_in(text)
+    shown = str(unmarked(text))  # once, as it takes long
+    marks = marks_in(shown)
     for opens, closes in marks.items():
-        begun = text[-len(said) - len(opens) - len(_HEAD) - 2 :]
+        begun = shown[-len(said) - len(opens) - len(_HEAD) - 2 :]
         if last["role"] == "assistant" and begun.rfind(opens) > begun.rfind(closes):
             return True
-    return text.rstrip().endswith(tuple(marks))
+    return shown.rstrip().endswith(tuple(marks))
 
 
 def split_thoughts(answer: str) -> tuple[str, str]:

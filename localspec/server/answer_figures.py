@@ -1,14 +1,12 @@
 """Figures, log-probabilities and drafters of an answer, in the formats of OpenAI and llama.cpp; and
 the counters of all answers."""
 
-from __future__ import annotations
-
 import codecs
 import math
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from localspec import Chunk, Engine, GenerationStats, Stream
 from localspec.chat.figures import Meter
@@ -16,9 +14,6 @@ from localspec.chat.words import NAMES, line, main_reason, source_name
 from localspec.decoding.interfaces import Step
 from localspec.decoding.logprobs import TokenLogprob
 from localspec.decoding.stats import DrafterStats, add_counts
-
-if TYPE_CHECKING:
-    from localspec.server.answers import Answer
 
 _LEAST = -9999.0
 _INTERVAL = 0.1
@@ -32,9 +27,7 @@ _SUMMED = (
 )
 
 
-def timings(answer: Answer) -> dict[str, Any]:
-    """llama.cpp's figures; a silent answer has no tokens."""
-    stats = answer.stream.stats
+def timings(stats: GenerationStats, *, silent: bool = False) -> dict[str, Any]:
     read = stats.prompt_tokens - stats.cached_tokens
     prompt_ms, ms = stats.prompt_seconds * 1e3, stats.decode_seconds * 1e3
     later = max(0, stats.generated_tokens - 1)  # the first one comes with the prompt
@@ -44,7 +37,7 @@ def timings(answer: Answer) -> dict[str, Any]:
         "prompt_ms": prompt_ms,
         "prompt_per_token_ms": prompt_ms / read if read else 0.0,
         "prompt_per_second": 1e3 * read / prompt_ms if prompt_ms else 0.0,
-        "predicted_n": 0 if answer.ask.silent else stats.generated_tokens,
+        "predicted_n": 0 if silent else stats.generated_tokens,
         "predicted_ms": ms,
         "predicted_per_token_ms": ms / later if later else 0.0,
         "predicted_per_second": stats.tokens_per_second,

@@ -119,7 +119,6 @@ class Conversation(Thinking):
             name = block.tool.name
             if tool := block.tool.definition:
                 name = tool.name
-                added.pop(name, None)
                 added[name] = tool
             (removed.add if block.type == "tool_removal" else removed.discard)(name)
         known = [*(one for one in known if one.name not in added), *added.values()]

@@ -89,8 +89,7 @@ def chat_text(engine: Engine, chat: Chat) -> str:
 
 
 def request_of(engine: Engine, chat: Chat) -> StreamRequest:
-    """Build the engine's request for a conversation; errors are those of `chat_text`. Long ones
-    take seconds."""
+    """Build the engine's request, which may take seconds; errors are those of `chat_text`."""
     ask, tools, knows = chat.ask, chat.tools, engine.prompts.knows_tools
     formed = chat.schema is not None
     constrained = formed or any(ask.options.get(one) for one in ("grammar", "regex"))

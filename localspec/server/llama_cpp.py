@@ -84,7 +84,7 @@ class CompletionReply(Reply):
             if part.logprobs:
                 found["completion_probabilities"] = self._probabilities(part.logprobs)
             if self._wanted.timings_per_token:
-                found["timings"] = timings(answer)
+                found["timings"] = timings(answer.stream.stats)
             if text or not excess:
                 yield found
             most = self._wanted.t_max_predict_ms or 0.0
@@ -157,7 +157,7 @@ class CompletionReply(Reply):
             "stop_type": kind,
             "stopping_word": (stream.stopped or "") if kind == "word" else "",
             "tokens_cached": len(stream.context) - 1,
-            "timings": timings(answer),
+            "timings": timings(stats, silent=ask.silent),
         }
         if answer.logprobs and not self.streamed:
             found["completion_probabilities"] = self._probabilities(answer.logprobs[: len(tokens)])

@@ -257,8 +257,7 @@ class NamedModel(Record):
 
 
 async def pull(service: Service, wanted: NamedModel) -> Any:
-    """Clients pull a model before they use it: those that are served need no download. Raises
-    ApiError for others."""
+    """Clients pull a model before they use it. Raises ApiError for one that is not served."""
     service.state.models.find(wanted.model or wanted.name)
     return {"status": "success"}
 

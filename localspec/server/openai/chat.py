@@ -219,11 +219,7 @@ class ChatRequest(CountRequest, AnswerFields):
 
 async def prepared(service: Service, engine: Engine, wanted: CountRequest) -> StreamRequest:
     """Build the engine's request. Long ones would delay other clients in the event loop."""
-
-    def build() -> StreamRequest:
-        return request_of(engine, wanted.chat(service, engine))
-
-    return await asyncio.to_thread(build)
+    return await asyncio.to_thread(lambda: request_of(engine, wanted.chat(service, engine)))
 
 
 async def begin(service: Service, wanted: ChatRequest) -> Answers:
@@ -277,7 +273,8 @@ class OpenaiReply(Reply):
         return {**self._head, "choices": [choice], **figures, **more}
 
     def _with_figures(self, choices: list[dict[str, Any]]) -> dict[str, Any]:
-        figures = {"usage": self._usage(), "timings": timings(self.answer)}
+        told = timings(self.answer.stream.stats, silent=self.answer.ask.silent)
+        figures = {"usage": self._usage(), "timings": told}
         return {**self._head, "choices": choices, **figures}
 
     def _usage(self) -> dict[str, Any]:
@@ -322,9 +319,9 @@ class ChatReply(OpenaiReply):
         if part.piece is not None or part.logprobs or "speculation" in more:
             delta = _delta(part.piece or Text(""), answer.calls)
             if self._wanted.timings_per_token:
-                more["timings"] = timings(answer)
+                more["timings"] = timings(answer.stream.stats)
         if part.complete:
-            more["timings"] = timings(answer)
+            more["timings"] = timings(answer.stream.stats)
             if self._speculation:
                 more["speculation"] = self._speculation[answer.number].figures()
         if delta or more:

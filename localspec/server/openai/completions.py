@@ -227,7 +227,8 @@ class CompletionReply(OpenaiReply):
             yield self._event(choice, prompt_progress=part.progress)
         elif part.complete:
             whole["finish_reason"] = choice["finish_reason"]
-            yield self._event(choice, timings=timings(part.answer))
+            figures = timings(part.answer.stream.stats, silent=part.answer.ask.silent)
+            yield self._event(choice, timings=figures)
         elif part.piece is not None or part.logprobs:
             whole["text"] += choice["text"]
             for name, more in (choice["logprobs"] or {}).items():

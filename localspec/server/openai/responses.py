@@ -124,20 +124,23 @@ class ResponsesRequest(Thinking, Sampling):
         items = [Item(content=self.input)] if isinstance(self.input, str) else self.input
         if hosted := {item.type for item in items if item.hosted}:
             logger.warning("items are left out, of type %s", ", ".join(map(str, hosted)))
-        turns, calling = list[list[Message]](), False
+        found = list[Message]()
         for message in (_message(item) for item in items if not item.hosted):
-            last = turns[-1][-1] if turns else None
-            if (
-                last is not None
-                and last.role == message.role == "assistant"
-                and (_is_thought(last) or calling or message.tool_calls)  # of one turn
-            ):
-                turns[-1].append(message)
-            else:
-                turns.append([message])
-                calling = False
-            calling = calling or bool(message.tool_calls)
-        found = [one for one in map(_joined, turns) if not _is_thought(one)]
+            last = found[-1] if found else None
+            if last is not None and last.role == message.role == "assistant":
+                calls = [*(last.tool_calls or ()), *(message.tool_calls or ())]
+                if _is_thought(last) or calls:  # of one turn
+                    texts = (text_of(one.content) for one in (last, message))
+                    thoughts = (one.reasoning_content for one in (last, message))
+                    both = {
+                        "content": "\n".join(filter(None, texts)) or message.content,
+                        "reasoning_content": "\n".join(filter(None, thoughts)) or None,
+                        "tool_calls": calls or None,
+                    }
+                    message = message.model_copy(update=both)
+                    found.pop()
+            found.append(message)
+        found = [message for message in found if not _is_thought(message)]
         if not found:
             raise ApiError(400, "The input is empty.", param="input")
         if self.instructions:
@@ -180,18 +183,6 @@ def _message(item: Item) -> Message:
         return Message(role="assistant", reasoning_content=thought)
     advice = " Send the item itself, with store: false." if kind == "item_reference" else ""
     raise ApiError(400, f"Items of type '{kind[:40]}' are not known here.{advice}", param="input")
-
-
-def _joined(turn: list[Message]) -> Message:
-    """The messages of one turn as a single one."""
-    texts = (text_of(one.content) for one in turn)
-    thoughts = (one.reasoning_content for one in turn)
-    whole = {
-        "content": "\n".join(filter(None, texts)) or turn[-1].content,
-        "reasoning_content": "\n".join(filter(None, thoughts)) or None,
-        "tool_calls": [call for one in turn for call in one.tool_calls or ()] or None,
-    }
-    return turn[-1].model_copy(update=whole) if len(turn) > 1 else turn[0]
 
 
 def _is_thought(message: Message) -> bool:
