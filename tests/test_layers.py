@@ -175,7 +175,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "paths": (71, 12),  # file:// addresses
     "policy": (2_042, 70),  # busy periods; corrects measurements on a busy machine
     # Calls by model family; reasoning marks, unless quoted; order of results; ignored roles.
-    "prompting": (2_099, 73),  # continued answers, once in server; many messages; Hy4
+    "prompting": (2_108, 73),  # continued answers, once in server; many messages; long texts; Hy4
     "quality": (386, 15),  # checks the suite's name before its file; fields of questions
     "race": (278, 18),
     "remote": (632, 20),
@@ -186,7 +186,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # call; custom tools with a grammar; results of any kind; tools that come and go.
     # Requests: fields of coding agents; reasoning to keep; base64; infill; incomplete requests.
     # Models: unloading after an answer; ollama's that are not loaded; stops while one loads.
-    "server": (6_048, 206),  # page.html; names of tools; kept thoughts; odd schemas; threads
+    "server": (6_051, 206),  # page.html; names of tools; kept thoughts; threads; ollama's clients
     "sessions": (663, 22),  # chooses which caches to keep; files that cannot be mapped
     "settings": (120, 10),
     "signals": (88, 10),  # signals during imports that swallow them; the shell that reports a kill
@@ -200,7 +200,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "typed": (98, 10),  # names of functions; huge numbers and NaN; empty paths
     "verify": (1_280, 62),  # compares a certificate with the local files and versions
     "worker_threads": (43, 10),
-    "tests": (39_819, None),  # systems with limits; typed commands; pins; schemas that grow
+    "tests": (39_836, None),  # systems with limits; typed commands; pins; schemas that grow
     "tools": (3_375, None),  # estimates for larger models, an agent's session, schema masks
 }
 """For each room, the most lines of Python and the most public names; None: names are not limited.
