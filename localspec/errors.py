@@ -14,8 +14,6 @@ from typing import Any
 # Warnings of a library are silent until a program handles them.
 logging.getLogger("localspec").addHandler(logging.NullHandler())
 
-_UNREADABLE = (errno.EACCES, errno.EPERM, errno.ELOOP)
-
 
 class LocalspecError(Exception):
     """Base class; `exit_code` is the exit code of the command line."""
@@ -125,12 +123,9 @@ def describe(error: BaseException, report: str = "Please report it.") -> tuple[s
     if isinstance(error, RuntimeError) and "new thread" in str(error):
         text = "The system allows no further thread. Close other programs, or raise the limits of "
         return f"{text}memory and processes (ulimit -a).", 1
-    if isinstance(error, OSError) and error.filename and error.errno in _UNREADABLE:
-        return (
-            f"{error.filename} cannot be opened: {error.strerror}. Check the permissions of its "
-            "folders. LOCALSPEC_HOME names another folder for localspec's own files.",
-            1,
-        )
+    if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+        text = "The system allows no further open file. Close other programs, or raise the limit "
+        return f"{text}of open files (ulimit -n).", 1
     if isinstance(error, ImportError) or "hared library" in str(error):  # as llama_cpp calls it
         text = f"A part of localspec cannot be loaded: {error}. Install what it lacks, or install "
         return f"{text}localspec again.", 1
@@ -139,5 +134,12 @@ def describe(error: BaseException, report: str = "Please report it.") -> tuple[s
     if sys.platform == "linux" and not os.path.exists("/proc/self"):  # as in a bare chroot
         text = "/proc is not mounted, where localspec finds memory and cores. Mount it: "
         return f"{text}mount -t proc proc /proc", 1
+    if isinstance(error, OSError) and error.filename:
+        return (
+            f"{error.filename} cannot be opened: {error.strerror}. Check the path, and the "
+            "permissions of its folders. LOCALSPEC_HOME names another folder for localspec's own "
+            "files.",
+            1,
+        )
     name = type(error).__name__
     return f"Internal error, {name}: {error}. {report}", 1

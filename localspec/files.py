@@ -169,7 +169,7 @@ def read_toml(path: Path, what: str) -> dict[str, Any]:
     data = require_file(path, "Check its permissions.")
     try:
         return tomllib.loads(data.decode("utf-8-sig"))
-    except ValueError as error:  # invalid TOML or UTF-8
+    except (ValueError, RecursionError) as error:  # invalid TOML or UTF-8, or nested too deeply
         raise UsageError(
             f"The {what} {path} is not valid TOML: {error}. Correct it, or move it away."
         ) from None

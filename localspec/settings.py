@@ -97,6 +97,8 @@ def load_settings(**flags: str | int | float | None) -> Settings:
         return Settings.model_validate(values)
     except ValidationError as error:
         raise UsageError(_explain(error, given)) from None
+    except UnicodeEncodeError as error:  # a check's message, with a value that is not UTF-8
+        raise UsageError(str(error.object)) from None
 
 
 def _explain(error: ValidationError, given: dict[str, Any]) -> str:

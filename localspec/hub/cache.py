@@ -40,6 +40,9 @@ def require_client() -> None:
     for name in [n for n, value in os.environ.items() if n.startswith("HF_") and not value.strip()]:
         del os.environ[name]
     try:
+        for name in ("HF_HUB_ETAG_TIMEOUT", "HF_HUB_DOWNLOAD_TIMEOUT"):
+            if not re.fullmatch(r"\s*\d{1,9}\s*", value := os.environ.get(name, "10")):
+                raise ValueError(f"{name} is '{value}', which is no number of seconds")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about variables that it no longer reads
             import huggingface_hub.hf_api

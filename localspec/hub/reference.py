@@ -66,6 +66,8 @@ def parse(reference: str | os.PathLike[str] | None) -> Path | Repository | Catal
     try:
         if path.is_file():
             return path
+    except PermissionError:  # of a folder; this may be another kind of name
+        pass
     except (OSError, ValueError):  # too long for a file name, or a lone surrogate
         raise _invalid_reference(text) from None
     text = text.strip()  # as it was copied
@@ -82,7 +84,7 @@ def parse(reference: str | os.PathLike[str] | None) -> Path | Repository | Catal
     name, colon, which = text.partition(":")
     if is_repository(name) and not name.lower().endswith(".gguf"):
         return _parse_repository(name, which if colon else None, text)
-    if "/" in text or text.lower().endswith(".gguf") or path.exists():
+    if "/" in text or text.lower().endswith(".gguf") or os.path.exists(path):
         return path
     return CatalogName(name, _validate_quant(which, text) if colon else None)
 

@@ -113,7 +113,8 @@ def listing(repository: Repository) -> Listing:
 
 def stream(file: RemoteFile, part: Path, have: int) -> Iterator[tuple[int, int]]:
     """Download the rest of `part`, which has `have` bytes; yields (new bytes, total bytes). Raises
-    HTTPError if the transfer fails or is cut off, and LocalspecError for a wrong size."""
+    HTTPError if the transfer fails or is cut off, or cannot be continued, when `part` is removed,
+    and LocalspecError for a wrong size."""
     headers = build_hf_headers() | {"Accept-Encoding": "identity"}
     if have:
         headers["Range"] = f"bytes={have}-"
@@ -125,6 +126,9 @@ def stream(file: RemoteFile, part: Path, have: int) -> Iterator[tuple[int, int]]
         follow_redirects=True,  # the client does not send credentials to another host
     )
     with request as response:
+        if have and _is_wrong_range(response, file, have):
+            part.unlink(missing_ok=True)  # otherwise every attempt would fail
+            raise httpx2.RemoteProtocolError("the server cannot continue, so it starts over")
         hf_raise_for_status(response)
         done = _start_offset(response, file, have)
         with part.open("r+b" if done else "wb") as output:
@@ -144,15 +148,19 @@ def stream(file: RemoteFile, part: Path, have: int) -> Iterator[tuple[int, int]]
 
 def _start_offset(response: httpx2.Response, file: RemoteFile, have: int) -> int:
     """Offset at which the response starts: after the existing bytes, or 0."""
-    if response.status_code != 206:
-        length = response.headers.get("Content-Length", "")
-        if length.isdecimal() and int(length) != file.size:
-            raise _wrong_size(file)
-        return 0
-    found = _RANGE.fullmatch(response.headers.get("Content-Range", ""))
-    if not found or int(found[1]) != have or found[2] not in ("*", str(file.size)):
+    if response.status_code == 206 and have:
+        return have
+    length = response.headers.get("Content-Length", "")
+    if response.status_code == 206 or (length.isdecimal() and int(length) != file.size):
         raise _wrong_size(file)
-    return have
+    return 0
+
+
+def _is_wrong_range(response: httpx2.Response, file: RemoteFile, have: int) -> bool:
+    """Whether this refuses the range that was asked for, or is another one."""
+    found = _RANGE.fullmatch(response.headers.get("Content-Range", ""))
+    right = found and int(found[1]) == have and found[2] in ("*", str(file.size))
+    return response.status_code == 416 or (response.status_code == 206 and not right)
 
 
 def _wrong_size(file: RemoteFile) -> LocalspecError:

@@ -50,7 +50,7 @@ def find(
 
         if (listed_file := local.find_by_name(str(reference))) is not None:
             return FoundModel(listed_file)
-        if (folder := expanded(str(reference))).is_dir():  # of two names, like a repository
+        if os.path.isdir(folder := expanded(str(reference))):  # of two names, like a repository
             _first_part(folder)
         raise
 
@@ -80,7 +80,12 @@ def identify(reference: Reference) -> Path | Repository | None:
 
 def _first_part(path: Path) -> Path:
     """The first part of the model at a path."""
-    if path.is_dir():
+    try:
+        is_folder = path.is_dir()
+    except PermissionError as error:
+        what = f"{_shown(path)} cannot be read: {error.strerror}."
+        raise ModelNotFound(f"{what} Check the permissions of its folders.") from None
+    if is_folder:
         first = next(iter(sorted(path.glob("*.gguf"))), None)
         step = "It has no GGUF file: convert the model with llama.cpp's convert_hf_to_gguf.py."
         step = f"Name a file in it: {_shown(first)}." if first else step

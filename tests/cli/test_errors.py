@@ -117,6 +117,8 @@ def test_an_error_in_the_middle_of_an_answer_ends_its_line(
         (RuntimeError("Failed to load shared library 'a'"), "A part of localspec cannot be "),
         (FileNotFoundError("Shared library 'a' not found"), "A part of localspec cannot be "),
         (PermissionError(13, "Not allowed", "a/b"), "a/b cannot be opened: Not allowed. Check the"),
+        (OSError(36, "Too long", "a/b"), "a/b cannot be opened: Too long. Check the path"),
+        (OSError(24, "Too many", "a/b"), "The system allows no further open file. Close"),
     ],
 )
 def test_errors_nobody_foresaw(

@@ -68,6 +68,7 @@ def test_model_folders_as_list_or_path(config: Path, monkeypatch: pytest.MonkeyP
         (b"model = 1", "model is 1: input should be a valid string"),
         (b"temperature = 'hot'", "input should be a valid number"),
         (b"model = ", "is not valid TOML"),
+        (b"model = " + b"[" * 9_999, "is not valid TOML"),
         (b"model = '\xff'", "is not valid TOML"),
         (b"colour = 1", "unknown setting 'colour'. Choose from model, draft"),
         (b"ctx = 'wide'", "ctx is 'wide': input should be a valid integer"),
@@ -97,6 +98,8 @@ def test_invalid_variable_is_named(
     assert not config.exists()
     monkeypatch.setenv(variable, text)
     cli("run", "hi").refused(variable, cause)
+    monkeypatch.setenv(variable, "\udcff")
+    cli("run", "hi").refused()
 
 
 def test_settings_reach_the_model(cli: Cli, config: Path, draft_path: Path) -> None:

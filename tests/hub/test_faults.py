@@ -52,12 +52,18 @@ def test_stalled_downloads_are_given_up(hub: Hub, model: bytes, fault: Fault, wh
 
 @pytest.mark.parametrize(
     "faults",
-    [[Fault(extra=5)], [Fault(extra=5, unframed=True)], [Fault(cut=9_000), Fault(shift=1)]],
+    [[Fault(extra=5)], [Fault(extra=5, unframed=True)], [Fault(status=206, body="other")]],
 )
 def test_wrong_sizes_and_ranges(hub: Hub, model: bytes, cache: Path, faults: list[Fault]) -> None:
     hub.faults = faults
     refusal(pull, "user/repo", "in a different size")
     assert complete_files(cache) == []
+    assert pull("user/repo").path.read_bytes() == model
+
+
+@pytest.mark.parametrize("fault", [Fault(shift=1), Fault(status=416), Fault(status=206)])
+def test_a_proxy_that_cannot_continue(hub: Hub, model: bytes, fault: Fault) -> None:
+    hub.faults = [Fault(cut=9_000), fault]
     assert pull("user/repo").path.read_bytes() == model
 
 

@@ -9,6 +9,7 @@ import pytest
 from localspec import ModelNotFound, UsageError, paths
 from localspec.hub.reference import CatalogName, Repository, parse
 from localspec.hub.resolution import find, resolve
+from tests.history.histories import without_root
 from tests.hub.conftest import COMMIT, OLDER, Cached, refusal
 
 not_found = partial(refusal, resolve, kind=ModelNotFound)
@@ -77,6 +78,13 @@ def test_path_to_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setenv("HOME", str(tmp_path))
     assert resolve(file) == resolve(str(file)) == resolve("~/a model.gguf") == file
     assert resolve(file.as_uri()) == file
+
+
+def test_a_folder_without_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCALSPEC_HOME", "/nonexistent")
+    (tmp_path / "closed").mkdir(mode=0)
+    with without_root():
+        not_found(str(tmp_path / "closed/m.gguf"), r"m\.gguf cannot be read: Permission denied\.")
 
 
 def test_missing_paths(tmp_path: Path) -> None:
