@@ -31,7 +31,8 @@ class Removal:
         try:
             for path in self._gone:
                 if path.is_dir():
-                    shutil.rmtree(path)
+                    with suppress(FileNotFoundError):  # another process removes it, too
+                        shutil.rmtree(path)
                 else:
                     path.unlink(missing_ok=True)
         except OSError as error:

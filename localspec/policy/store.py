@@ -42,7 +42,7 @@ class ProfileStore:
                 profile.budget.cancel_debt()
         except FileNotFoundError:
             return False
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             logger.warning(
                 "measurements in %s cannot be used, and are repeated: %s", self.path, error
             )

@@ -100,7 +100,7 @@ def read(folder: Path) -> Manifest | None:
         raise DatastoreError(
             f"{path} cannot be read: {error.strerror}. Check its permissions."
         ) from None
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise DatastoreError(f"{path} is damaged. {advice}") from None
     if manifest.vocabulary != folder.name:
         raise DatastoreError(

@@ -114,7 +114,7 @@ def read(path: Path) -> dict[str, Any]:
     data = require_file(path, written)
     try:
         found = json.loads(data)
-    except ValueError:
+    except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict) or found.get("format") != FORMAT:
         raise UsageError(f"{path} is not a certificate of this version. {written}")

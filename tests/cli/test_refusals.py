@@ -15,6 +15,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = move_to(tmp_path, monkeypatch)
     (folder / "text.gguf").write_bytes(b"hello, this is only text")
     (folder / "a.txt").write_bytes(b"text")
+    (folder / "deep").write_bytes(b"[" * 9_999)
     (folder / "empty").mkdir()
 
 
@@ -113,6 +114,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("verify -c 256", "The context of 256 tokens"),
         ("verify --check none.json", "cannot be read"),
         ("verify --check a.txt", "not a certificate"),
+        ("verify --check deep", "not a certificate"),
+        ("eval gsm8k --file deep", "not a question of gsm8k"),
         ("race -", "The prompt is empty."),
         ("race --scale A -m x.gguf hi", "--scale excludes --model"),
         ("bench --turns 0", "turns is 0"),

@@ -186,7 +186,6 @@ def test_unwritable_cache(hub: Hub, model: bytes, cache: Path) -> None:
     ("name", "value", "code", "why"),
     [
         ("HF_HUB_DOWNLOAD_TIMEOUT", "soon", 2, "huggingface-hub does not start: HF_HUB_DOWNLOAD_T"),
-        ("HF_HUB_ETAG_TIMEOUT", "-5", 2, "huggingface-hub does not start: HF_HUB_ETAG_TIMEOUT is"),
         ("HF_HUB_ETAG_TIMEOUT", "9" * 20, 2, "huggingface-hub does not start: HF_HUB_ETAG_TIME"),
         ("HF_ENDPOINT", "http://h:80 ", 2, "huggingface-hub does not start: Port could not"),
         ("ALL_PROXY", "socks5://127.0.0.1:9", 1, "huggingface-hub cannot query 127.0.0.1:9: Using"),

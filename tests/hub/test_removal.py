@@ -139,3 +139,5 @@ def test_failed_removal_is_reported(cached: Cached, monkeypatch: pytest.MonkeyPa
         patch.setattr("shutil.rmtree", refuse)
         with pytest.raises(LocalspecError, match="cannot be removed: Permission denied"):
             plan("user/repo").execute()
+        patch.setattr("shutil.rmtree", fail_with(FileNotFoundError(errno.ENOENT, "Gone", "x")))
+        plan("user/repo").execute()  # another process was faster
