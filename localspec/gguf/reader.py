@@ -113,8 +113,8 @@ def _parts(path: Path, metadata: Mapping[str, Value], count: int) -> list[Path]:
     if path.name != names[0] or len(names) != count:
         raise ModelInvalid(
             f"{path} is the first of {count} parts, which its name does not show. "
-            f"Name the files x-00001-of-{count:05d}.gguf and so on. If they were joined with 'cat', "
-            "download them again."
+            f"Name the files x-00001-of-{count:05d}.gguf and so on. Parts that were joined with "
+            "'cat' must be downloaded again."
         )
     return [path.with_name(name) for name in names]
 

@@ -42,7 +42,7 @@ def require_client() -> None:
     try:
         for name in ("HF_HUB_ETAG_TIMEOUT", "HF_HUB_DOWNLOAD_TIMEOUT"):
             if not re.fullmatch(r"\s*\d{1,9}\s*", value := os.environ.get(name, "10")):
-                raise ValueError(f"{name} is '{value}', which is no number of seconds")
+                raise ValueError(f"{name} is '{value}', not a number of seconds")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about variables that it no longer reads
             import huggingface_hub.hf_api
