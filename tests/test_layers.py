@@ -152,13 +152,13 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "doctor": (248, 12),  # recognizes measurements on a busy machine
     "drafters": (2_139, 61),  # plans that options fix; windows of small caches
     "engine": (397, 10),  # frees unreferenced engines; sessions in the home folder
-    "errors": (143, 20),  # missing folders, threads, libraries, extras and /proc
+    "errors": (145, 20),  # missing folders, threads, files, extras and /proc
     "files": (175, 13),  # file systems without locks or sizes; files that are not GGUF
     # Missing parts, once in hub; value types and disk space, once in bench; incomplete downloads.
-    "gguf": (1_744, 81),  # advice for the pieces of a split file; a cache of recently read files
+    "gguf": (1_745, 81),  # advice for the pieces of a split file; a cache of recently read files
     "history": (1_563, 56),  # integers beyond SQLite's; damaged schemas; another file
     # Names damaged files, with the commands that download them again; knows ollama's spelling.
-    "hub": (1_726, 74),  # pasted addresses; repositories without a model; interrupted waits
+    "hub": (1_745, 74),  # pasted addresses; repositories without a model; servers without ranges
     "identity": (62, 10),  # hashes whole files, for bench and hub
     "kernels": (10, 10),
     "keywords": (231, 11),  # the options of answers, once in engine; names from other tools
@@ -188,7 +188,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Models: unloading after an answer; ollama's that are not loaded; stops while one loads.
     "server": (6_051, 206),  # page.html; names of tools; kept thoughts; threads; ollama's clients
     "sessions": (663, 22),  # chooses which caches to keep; files that cannot be mapped
-    "settings": (120, 10),
+    "settings": (122, 10),  # values that are not UTF-8
     "signals": (88, 10),  # signals during imports that swallow them; the shell that reports a kill
     "stream": (233, 10),  # no generator, which would keep a stream alive; errors again
     "text": (136, 13),  # counts, rates, finite JSON, file paths; joiners in names
@@ -200,7 +200,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "typed": (98, 10),  # names of functions; huge numbers and NaN; empty paths
     "verify": (1_280, 62),  # compares a certificate with the local files and versions
     "worker_threads": (43, 10),
-    "tests": (39_836, None),  # systems with limits; typed commands; pins; schemas that grow
+    "tests": (39_858, None),  # systems with limits; typed commands; pins; schemas that grow
     "tools": (3_375, None),  # estimates for larger models, an agent's session, schema masks
 }
 """For each room, the most lines of Python and the most public names; None: names are not limited.
