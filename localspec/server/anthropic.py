@@ -94,6 +94,7 @@ class Conversation(Thinking):
     tools: list[FunctionTool] | None = None
     tool_choice: dict[str, Any] | None = None
     output_config: Object | None = None
+    thread: Object | None = None
 
     def openai_messages(self) -> list[Message]:
         # Claude Code's billing header differs with each request, and would defeat the prefix cache.
@@ -126,6 +127,9 @@ class Conversation(Thinking):
 
     def fields(self) -> dict[str, Any]:
         """The fields of a `CountRequest` that differ in this protocol."""
+        if (self.thread or {}).get("type") == "continue":  # clients then send all messages again
+            why = "The thread is not known: nothing is stored. Send the whole conversation."
+            raise ApiError(404, why, code="thread_not_found")
         single = (self.tool_choice or {}).get("disable_parallel_tool_use")
         return {
             "messages": self.openai_messages(),

@@ -78,7 +78,8 @@ def error_body(path: str, error: ApiError) -> dict[str, Any]:
         if "n_ctx" in error.more:  # the wording that makes Claude Code shorten its conversation
             needed, most = error.more["n_prompt_tokens"], error.more["n_ctx"]
             why = f"prompt is too long: {needed} tokens > {most} maximum. {why}"
-        return {"type": "error", "error": {"type": kind, "message": why}}
+        details = {"details": {"error_code": error.code}} if error.code else {}
+        return {"type": "error", "error": {"type": kind, "message": why, **details}}
     if path.startswith("/api/"):
         return {"error": error.message}
     code = error.code or (None if path.startswith("/v1/") else error.status)  # llama.cpp's number

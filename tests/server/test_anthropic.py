@@ -114,6 +114,17 @@ def test_count_tokens_matches_usage(claude: anthropic.Anthropic) -> None:
     assert told.input_tokens > counted
 
 
+def test_threads_are_sent_again(claude: anthropic.Anthropic) -> None:
+    asked: Any = {"model": "any", "max_tokens": 4}
+    thread = claude.beta.messages.thread(**asked, messages=[*ASK])
+    used = [thread.send(*more).usage for more in ([], [user("Go on.")])]
+    whole = claude.messages.create(**asked, messages=[*thread.messages[:-1]])
+    first, later, same = (
+        n.input_tokens + (n.cache_read_input_tokens or 0) for n in (*used, whole.usage)
+    )
+    assert first < later == same
+
+
 def test_errors_have_anthropics_format(server: Running, claude: anthropic.Anthropic) -> None:
     with pytest.raises(anthropic.BadRequestError) as caught:
         claude.messages.create(model="any", max_tokens=0, messages=ASK)
