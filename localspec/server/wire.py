@@ -208,10 +208,10 @@ def schema_of(form: Any, name: str) -> dict[str, Any] | None:
     schema = within.get("schema") if isinstance(within, Mapping) else form.get("schema")
     if kind == "text":
         return None
-    if kind == "json_object" and schema is None:
-        schema = {"type": "object"}
+    if kind in ("json", "json_object") and schema is None:
+        schema = form.get("value") or {"type": "object"}  # as huggingface-hub writes schemas
     schema = {} if schema == [] else schema
-    if kind not in ("json_object", "json_schema") or not isinstance(schema, Mapping):
+    if kind not in ("json", "json_object", "json_schema") or not isinstance(schema, Mapping):
         why = f"{name} must be text, json_object, or json_schema with a schema."
         raise ApiError(400, why, param=name)
     return dict(schema)

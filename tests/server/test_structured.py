@@ -24,6 +24,7 @@ def post_schema(server: Running, protocol: str, schema: Any, **more: Any) -> Rep
     options = {"stream": False, "options": {"temperature": 0, "num_predict": 40}}
     bodies: dict[str, tuple[str, dict[str, Any]]] = {
         "openai": (CHAT, {"response_format": told}),
+        "huggingface-hub": (CHAT, {"response_format": {"type": "json_object", "value": schema}}),
         "responses": ("/v1/responses", {"text": {"format": {**form, "name": "x"}}}),
         "anthropic": ("/v1/messages", {"output_config": {"format": form}}),
         "ollama": ("/api/chat", {**options, "format": schema}),
@@ -35,7 +36,7 @@ def post_schema(server: Running, protocol: str, schema: Any, **more: Any) -> Rep
 
 
 TEXTS: dict[str, tuple[str | int, ...]] = {
-    "openai": ("choices", 0, "message", "content"),
+    **dict.fromkeys(("openai", "huggingface-hub"), ("choices", 0, "message", "content")),
     "responses": ("output", 0, "content", 0, "text"),
     "anthropic": ("content", 0, "text"),
     "ollama": ("message", "content"),
