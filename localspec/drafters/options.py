@@ -65,7 +65,7 @@ class Drafting:
         convert_fields(self)
         convert("rule", self.rule, str)
         known = ("auto", "none", *REGISTRY)
-        if self.drafter not in known:
+        if not isinstance(self.drafter, str) or self.drafter not in known:
             raise UsageError(
                 f"There is no drafter '{self.drafter}'. Choose one of {', '.join(known)}."
             )

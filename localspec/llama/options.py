@@ -197,7 +197,8 @@ class ModelOptions:
             ("kv_type_k", KV_TYPES),
             ("kv_type_v", KV_TYPES),
         ):
-            if (value := getattr(self, name)) not in known:
+            value = getattr(self, name)
+            if not isinstance(value, str) or value not in known:
                 shown = f"{name.replace('_', '-')} is '{value}'"
                 raise UsageError(f"{shown}. Choose one of {', '.join(known)}.")
         if self.exact:

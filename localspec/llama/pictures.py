@@ -65,11 +65,11 @@ def mark_images(
 
     def text(part: object) -> str:
         kind = part.get("type") if isinstance(part, Mapping) else None
-        if not isinstance(part, Mapping) or kind not in ("text", "image"):
+        if not (isinstance(part, Mapping) and isinstance(kind, str) and kind in ("text", "image")):
             shown = repr(part if kind is None else kind)[:80]
             raise UsageError(f"A part of a message is {shown}. Give parts of type text or image.")
         if kind == "text":
-            return str(convert("text of a message", part.get("text") or "", str))
+            return str(convert("text of a message", part.get("text"), str | None) or "")
         data = part.get("image")
         if not isinstance(data, bytes | bytearray | memoryview):
             raise UsageError(f"An image is {repr(data)[:80]}. Give the bytes of its file.")

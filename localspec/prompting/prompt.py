@@ -88,7 +88,7 @@ class PromptBuilder:
         OVERFLOW; dropped messages are reported by a notice of `stats`. Raises UsageError for an
         empty prompt, messages that the template refuses, or an unknown `overflow`, and
         ContextOverflow if there is no room for an answer."""
-        if overflow not in OVERFLOW:
+        if not isinstance(overflow, str) or overflow not in OVERFLOW:
             raise UsageError(f"overflow is '{overflow}'. Choose one of {', '.join(OVERFLOW)}.")
         vocabulary = self._model.vocabulary
         if not isinstance(prompt, str | Tokens):

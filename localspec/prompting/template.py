@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
 from itertools import groupby
@@ -160,16 +160,28 @@ class ChatTemplate:
 
 
 def check_messages(messages: Sequence[Message]) -> None:
-    """Raise a UsageError if there are no messages, or one has no role or content."""
+    """Raise a UsageError if there are no messages, or one has no role or content, or other calls
+    than OpenAI's."""
     if not messages:
         raise UsageError("There are no messages. Give at least one with role 'user'.")
     for i, message in enumerate(messages):
         if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
             raise UsageError(f"Message {i} has no role. Write [{{'role': 'user', 'content': …}}].")
         content = message.get("content")
-        if not (content or isinstance(content, str) or message.get("tool_calls")):
+        if not isinstance(content, str | Sequence):  # arrays have no truth value
+            convert(f"content of message {i}", content, str | list | None)
+        try:
+            called = message.get("tool_calls"), message.get("tool_call_id")
+            calls, _ = json.loads(json.dumps(called))
+            for call in calls or ():
+                (call.get("function") or {}).get("name")
+        except (AttributeError, TypeError, ValueError, RecursionError):
+            raise UsageError(
+                f"The tool calls of message {i} are malformed. Write 'tool_calls': "
+                "[{'id': …, 'function': {'name': …, 'arguments': …}}], 'tool_call_id': …"
+            ) from None
+        if not (content or isinstance(content, str) or calls):
             raise UsageError(f"Message {i} has no content. Write {{'role': …, 'content': '…'}}.")
-        convert(f"content of message {i}", content, str | Iterable | None)
 
 
 def _order_results(messages: Sequence[Message]) -> list[Message]:
