@@ -217,6 +217,8 @@ class SharedScheduler(Scheduler):
                 else:  # find the one that fails
                     for task in tasks:
                         self._run([task])
+                        if task.rows is not None:  # which the next pass overwrites
+                            task.rows = task.rows.copy()
                 continue
             finally:
                 self._serving = ()
