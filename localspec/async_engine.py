@@ -8,7 +8,7 @@ import threading
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
@@ -28,6 +28,8 @@ from localspec.worker_threads import call_soon, run_in_thread, start_thread
 if TYPE_CHECKING:
     from typing_extensions import Unpack  # in the standard library since 3.11
 
+
+_TURNS = 8  # of an event loop, in which a generator that was left ends its answer
 
 Params = ParamSpec("Params")
 Result = TypeVar("Result")
@@ -81,16 +83,8 @@ class AsyncEngine(Unique, AbstractAsyncContextManager["AsyncEngine"]):
             progress = convert("progress", asked.get("progress"), Callable | None)
             if progress is not None:
                 asked["progress"] = partial(call_soon, loop, progress)
-            task = asyncio.current_task()
-            owner = None if task is None else (weakref.ref(task), threading.get_ident())
-
-            def begin() -> None:
-                answer.begun(self.engine.stream(prompt, **asked), owner)
-
-            try:
-                await self._in_turn(begin)
-            except EngineBusy:  # an abandoned generator ends its answer some loop turns later
-                await self._in_turn(begin)
+            owner = await self._reader()
+            await self._in_turn(lambda: answer.begun(self.engine.stream(prompt, **asked), owner))
 
         return AsyncStream(opening)
 
@@ -107,11 +101,25 @@ class AsyncEngine(Unique, AbstractAsyncContextManager["AsyncEngine"]):
 
     async def open_session(self, path: str | os.PathLike[str]) -> OpenedSession:
         """`Engine.open_session`, in the order of calls."""
+        await self._reader()
         return await self._in_turn(lambda: self.engine.open_session(path))
 
     async def save_session(self, path: str | os.PathLike[str], conversation: Any = None) -> None:
         """`Engine.save_session`, in the order of calls."""
+        await self._reader()
         await self._in_turn(lambda: self.engine.save_session(path, conversation))
+
+    async def _reader(self) -> Hashable:
+        """The owner of what this task asks for. Raises EngineBusy if it would wait for itself."""
+        task = asyncio.current_task()
+        owner = None if task is None else (weakref.ref(task), threading.get_ident())
+        for _ in range(_TURNS):
+            with suppress(EngineBusy):
+                self.engine.slots.require_turn(owner)
+                return owner
+            await asyncio.sleep(0)
+        self.engine.slots.require_turn(owner)
+        return owner
 
     async def _in_turn(self, task: Callable[[], Result]) -> Result:
         if self._process != os.getpid():
@@ -136,6 +144,7 @@ class AsyncStream(Unique, AbstractAsyncContextManager["AsyncStream"]):
         self._ready = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop
         self._cancelled = False
+        self._error: Exception | None = None  # of the opening
 
     def __aiter__(self) -> AsyncIterator[Chunk]:
         # Not a generator, which asyncio finalises some time after the loop is left.
@@ -190,9 +199,12 @@ class AsyncStream(Unique, AbstractAsyncContextManager["AsyncStream"]):
             self._stream.close()
 
     async def completion(self) -> Completion:
-        """Run to the end and return the whole answer."""
+        """Run to the end and return the whole answer, or raise as often the error of one that
+        failed."""
         while await self.next() is not None:
             pass
+        if self._error is not None:
+            raise self._error
         if self._stream is not None:
             return self._stream.completion()
         return Completion("", "cancelled", self.stats)
@@ -205,6 +217,9 @@ class AsyncStream(Unique, AbstractAsyncContextManager["AsyncStream"]):
                 opening, self._opening = self._opening, None
                 try:
                     await opening(self)
+                except Exception as error:
+                    self._error = error
+                    raise
                 finally:
                     self._ready.set()  # another reader may wait for this one to open it
             while not (self._cancelled if self._stream is None else self._stream.ready):

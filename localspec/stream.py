@@ -129,8 +129,9 @@ class Stream(Unique, AbstractContextManager["Stream"], Iterator[Chunk]):
             return Chunk(rest, (), (), None)
 
     def __del__(self) -> None:
+        # Without waiting: this thread may hold a lock that the computing one needs.
         if self.runs:
-            self.close()
+            self.cancel()
 
     def __exit__(self, *_: object) -> None:
         self.close()

@@ -49,7 +49,8 @@ class Scheduler:
         self.ahead = AHEAD
         self._awake = self._closed = False
         self._process = os.getpid()
-        # Held around changes and uses of `tasks`, or the wrong task might be interrupted.
+        # Held around changes and uses of the tasks, or the wrong one might be interrupted, and one
+        # might outlive the engine.
         self._changing = threading.RLock()
         _all.add(self)
 
@@ -84,27 +85,35 @@ class Scheduler:
             raise UsageError(NOT_HERE)
         if _python_ends.is_set() and threading.current_thread() is not threading.main_thread():
             threading.Event().wait()  # a daemon thread, which ends with Python
-        if self._closed:
-            raise UsageError(CLOSED)
         task = Task(tokens, work, wait, owner, self.ahead, self.wake, on_item)
-        if owner is not None and (self._owned(owner) >= self._slots or compute_thread.is_current()):
-            reader = "thread" if isinstance(owner, int) else "task"
-            raise EngineBusy(
-                f"This {reader} is reading {counted(self._slots, 'answer')} already, which is the "
-                f"maximum. Finish or close one first, or use another {reader}."
-            )
-        self.waiting.append(task)
+        with self._changing:
+            if self._closed:
+                raise UsageError(CLOSED)
+            self.require_turn(owner)
+            self.waiting.append(task)
         self.wake()
         return task
 
-    def _owned(self, owner: Hashable) -> int:
-        tasks = [*self.tasks, *self.waiting]
-        # While a thread waits, its event loop reads nothing either.
-        return sum(
-            not task.cancelled
-            and (task.owner == owner or (isinstance(task.owner, tuple) and owner in task.owner))
-            for task in tasks
-        )
+    def require_turn(self, owner: Hashable) -> None:
+        """Raise EngineBusy if a task of this owner would never begin: all slots have answers of
+        its own, or of owners that wait as well."""
+        with self._changing:
+            asked = [task for task in (*self.tasks, *self.waiting) if not task.cancelled]
+        waiting = {owner, *(task.owner for task in asked[self._slots :])}
+
+        def stays(task: Task) -> bool:
+            # While a thread waits, its event loop reads nothing either.
+            owners = task.owner if isinstance(task.owner, tuple) else ()
+            return task.owner is not None and not waiting.isdisjoint((task.owner, *owners))
+
+        stuck = len(asked) >= self._slots and all(map(stays, asked[: self._slots]))
+        if owner is not None and (stuck or compute_thread.is_current()):
+            reader = "thread" if isinstance(owner, int) else "task"
+            others = ", with others that wait," if len(waiting - {None}) > 1 else ""
+            raise EngineBusy(
+                f"This {reader}{others} is reading {counted(self._slots, 'answer')} already, which "
+                f"is the maximum. Finish or close one first, or use another {reader}."
+            )
 
     def cancel(self, task: Task) -> None:
         """Cancel a task while it waits, or in a separate pass. Safe in a finalizer."""
@@ -129,8 +138,9 @@ class Scheduler:
                 "A callback of an answer cannot close the engine. Cancel the answer, and close the "
                 "engine afterwards."
             )
-        self._closed = True
-        tasks = [*self.waiting, *self.tasks]
+        with self._changing:
+            self._closed = True
+            tasks = [*self.waiting, *self.tasks]
         for task in tasks:
             self.cancel(task)
         for task in tasks:
@@ -226,14 +236,14 @@ class Scheduler:
                 self.waiting.remove(task)
                 task.end(Cancelled("Stopped on request."))
             elif len(self.tasks) < self._slots:
-                self.waiting.remove(task)
                 task.greenlet = greenlet.greenlet(partial(task.work, task))
                 with self._changing:
+                    self.waiting.remove(task)
                     self.tasks.append(task)
                     self.take(task)
                     if task.cancelled:  # meanwhile
                         self.interrupt(task)
-            elif not task.may_wait:
+            elif not task.may_wait and not any(one.cancelled for one in self.tasks):
                 self.waiting.remove(task)
                 why = "No more answers can be generated at once. Wait for one, or cancel it."
                 task.end(EngineBusy(why))

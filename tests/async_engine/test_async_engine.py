@@ -255,8 +255,10 @@ async def test_errors_are_raised_at_the_first_step(async_engine: AsyncEngine) ->
         await async_engine.generate(PROMPT, progress=untyped("bar"))
     with pytest.raises(UsageError, match="max-tokens is 0"):
         await async_engine.generate(PROMPT, max_tokens=0)
-    with pytest.raises(ContextOverflow):
-        await anext(aiter(async_engine.stream(LONG * 10)))
+    stream = async_engine.stream(LONG * 10)
+    for read in (stream.next, stream.completion, stream.completion):
+        with pytest.raises(ContextOverflow):
+            await read()
     assert (await async_engine.generate(PROMPT, max_tokens=3)).stats.generated_tokens == 3
 
 
@@ -286,6 +288,8 @@ async def test_reader_of_an_answer_cannot_wait_for_another(async_engine: AsyncEn
     async for _ in async_engine.stream(PROMPT, max_tokens=900, sampling=GREEDY):
         with pytest.raises(EngineBusy, match="This task is reading 1 answer"):
             await async_engine.generate("The cat")
+        with pytest.raises(EngineBusy, match="This task is reading 1 answer"):
+            await async_engine.save_session(PROMPT)
         with pytest.raises(EngineBusy, match="This thread is reading 1 answer"):
             async_engine.engine.generate("The cat")
         break

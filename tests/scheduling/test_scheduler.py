@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from itertools import islice
+from itertools import accumulate, islice
 from typing import Any
 
 import greenlet
@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from localspec.decoding.sampling import Rows
-from localspec.errors import Cancelled, NativeError
+from localspec.errors import Cancelled, EngineBusy, NativeError
 from localspec.llama import compute_thread
 from localspec.llama.batch import PassPart
 from localspec.scheduling import shared_scheduler
@@ -27,7 +27,7 @@ PATIENCE = 60.0  # seconds until a test that hangs fails
 
 
 class RecordingCache:
-    """A cache that records passes; rows hold their token."""
+    """A cache that records passes; rows hold their token, until the next pass."""
 
     batch, rows, cells = 512, 64, 100
 
@@ -37,6 +37,7 @@ class RecordingCache:
         self.undone: list[list[int]] = []
         self.fails: Callable[[Sequence[PassPart]], Exception | None] = lambda parts: None
         self.before_pass: Callable[[], None] = lambda: None
+        self._rows = np.zeros((self.batch, 1), np.float32)
 
     def decode(self, parts: Sequence[PassPart]) -> list[Rows]:
         self.before_pass()
@@ -44,10 +45,9 @@ class RecordingCache:
         if error is not None:
             raise error
         self.passes.append([token for part in parts for token in part.tokens])
-        return [
-            np.array([[float(token)] for token in part.tokens], np.float32)[-part.outputs :]
-            for part in parts
-        ]
+        self._rows[: len(self.passes[-1]), 0] = self.passes[-1]
+        ends = accumulate(len(part.tokens) for part in parts)
+        return [self._rows[end - part.outputs : end] for part, end in zip(parts, ends, strict=True)]
 
     def undo(self, parts: Sequence[PassPart]) -> None:
         self.undone.append([token for part in parts for token in part.tokens])
@@ -301,3 +301,28 @@ def test_task_that_is_cancelled_while_it_begins(monkeypatch: pytest.MonkeyPatch)
     task = scheduler.submit((), lambda _: None)
     task.wait(PATIENCE)
     assert interrupted == [task]
+
+
+def test_close_ends_a_task_that_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    scheduler, make = Scheduler(1), greenlet.greenlet
+    closing = threading.Thread(target=scheduler.close)
+
+    def close(run: partial[object]) -> greenlet.greenlet:
+        closing.start()
+        closing.join(0.1)
+        return make(run)
+
+    monkeypatch.setattr(greenlet, "greenlet", close)
+    task = scheduler.submit((), lambda task: scheduler.put(task, 0))
+    task.wait(PATIENCE)
+    closing.join(PATIENCE)
+    assert isinstance(task.error, Cancelled)
+
+
+def test_readers_of_all_answers_cannot_wait_for_each_other() -> None:
+    table = Fixture(slots=2)
+    with table.paused_thread():
+        for owner in (1, 2, 1):
+            table.scheduler.submit([0], lambda _: None, owner=owner)
+        with pytest.raises(EngineBusy, match="This thread, with others that wait, is reading 2 a"):
+            table.scheduler.submit([0], lambda _: None, owner=2)
