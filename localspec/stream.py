@@ -83,11 +83,11 @@ class Stream(Unique, AbstractContextManager["Stream"], Iterator[Chunk]):
         """`submit`, called with `owner` and `on_item`, starts the task, whose items are steps with
         their texts; `cancel` ends it: both as in `Scheduler`. `when_full`: the notice for an answer
         cut off by a full context."""
+        self._task: Task | None = None
         self.stats = stats
         self._finish_reason: str | None = None
         self.prompt: Sequence[int] = tuple(session.context)
         self._submit, self._cancel = submit, cancel
-        self._task: Task | None = None
         self._items: Iterator[Any] = iter(())  # of the task
         self._cancelled = self._ended = False
         self._reading = threading.RLock()  # by one thread at a time

@@ -86,12 +86,16 @@ class Scheduler:
         if _python_ends.is_set() and threading.current_thread() is not threading.main_thread():
             threading.Event().wait()  # a daemon thread, which ends with Python
         task = Task(tokens, work, wait, owner, self.ahead, self.wake, on_item)
-        with self._changing:
-            if self._closed:
-                raise UsageError(CLOSED)
-            self.require_turn(owner)
-            self.waiting.append(task)
-        self.wake()
+        try:
+            with self._changing:
+                if self._closed:
+                    raise UsageError(CLOSED)
+                self.require_turn(owner)
+                self.waiting.append(task)
+            self.wake()
+        except BaseException:  # an interrupt, perhaps, after which nobody reads it
+            self.cancel(task)
+            raise
         return task
 
     def require_turn(self, owner: Hashable) -> None:
@@ -154,9 +158,14 @@ class Scheduler:
 
     def wake(self) -> None:
         """Schedule a turn. From any thread."""
-        if not self._awake:
+        if self._awake:
+            return
+        try:
             self._awake = True
             compute_thread.post(self._turn)
+        except BaseException:  # an interrupt, perhaps
+            self._awake = False
+            raise
 
     # From a task.
 

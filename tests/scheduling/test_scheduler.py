@@ -326,3 +326,16 @@ def test_readers_of_all_answers_cannot_wait_for_each_other() -> None:
             table.scheduler.submit([0], lambda _: None, owner=owner)
         with pytest.raises(EngineBusy, match="This thread, with others that wait, is reading 2 a"):
             table.scheduler.submit([0], lambda _: None, owner=2)
+
+
+def test_interrupt_while_a_task_is_queued(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(_: object) -> None:
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    scheduler = Scheduler(1)
+    monkeypatch.setattr(compute_thread, "post", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        scheduler.submit((), lambda _: None)
+    assert not [*scheduler.submit((), lambda _: None).items()]
+    assert not scheduler.waiting
