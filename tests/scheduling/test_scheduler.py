@@ -337,5 +337,7 @@ def test_interrupt_while_a_task_is_queued(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(compute_thread, "post", interrupted)
     with pytest.raises(KeyboardInterrupt):
         scheduler.submit((), lambda _: None)
-    assert not [*scheduler.submit((), lambda _: None).items()]
+    task = scheduler.submit((), lambda _: None)
+    task.wait(PATIENCE)
+    assert task.over
     assert not scheduler.waiting
