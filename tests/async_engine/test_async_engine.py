@@ -286,9 +286,10 @@ async def test_task_may_ask_again_after_a_generator_that_it_left(async_engine: A
 
 async def test_reader_of_an_answer_cannot_wait_for_another(async_engine: AsyncEngine) -> None:
     async for _ in async_engine.stream(PROMPT, max_tokens=900, sampling=GREEDY):
-        for call in (async_engine.generate("The cat"), async_engine.save_session(PROMPT)):
-            with pytest.raises(EngineBusy, match="This task is reading 1 answer"):
-                await call
+        with pytest.raises(EngineBusy, match="This task is reading 1 answer"):
+            await async_engine.generate("The cat")
+        with pytest.raises(EngineBusy, match="This task is reading 1 answer"):
+            await async_engine.save_session(PROMPT)
         with pytest.raises(EngineBusy, match="This thread is reading 1 answer"):
             async_engine.engine.generate("The cat")
         break

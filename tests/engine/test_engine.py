@@ -277,10 +277,15 @@ def test_failed_stream_counts_as_cancelled_after_close(engine: Engine) -> None:
 
 
 def test_unreferenced_stream_frees_the_engine(engine: Engine) -> None:
+    waited, held, go_on = list[bool](), threading.Event(), threading.Event()
     with no_garbage_collection():
         for _chunk in engine.stream(FOX, max_tokens=60):
+            compute_thread.post(lambda: (held.set(), waited.append(go_on.wait(5))))
+            held.wait(60)
             break
+        go_on.set()
         assert engine.chat(FOX, max_tokens=2).text
+    assert waited == [True], "a finalizer does not wait for that thread, which may need a lock"
 
 
 def test_unreferenced_streams_of_several_threads_free_the_engine() -> None:
@@ -468,6 +473,9 @@ def test_missing_draft_model_is_reported(target_path: Path) -> None:
         ([1, "x"], {}, "whole numbers"),
         ([{"role": "user", "content": np.array(["a", "b"])}], {}, "content of message 0 is array"),
         ([{"role": "user", "content": "x", "tool_calls": [np.zeros(2)]}], {}, "0 are malformed"),
+        ([{"role": "user", "content": "x", "tool_calls": "f"}], {}, "tool calls of message 0"),
+        ([{"role": "user", "content": [{"type": np.zeros(2)}]}], {}, "A part of a message"),
+        (FOX, {"overflow": np.zeros(2)}, "error, drop_oldest"),
         ([{"role": "user", "content": [{"type": "image"}]}], {}, "image is None"),
         (FOX, {"max_tokens": "4"}, "max-tokens is '4'. Give a whole number or None"),
         (FOX, {"stop": 5}, "stop is 5. Give text or a sequence or None"),
@@ -498,7 +506,7 @@ def test_invalid_arguments_are_refused_at_the_call(
         (lambda: SamplingParams(logit_bias={2**70: 1}), "for each token"),
         (lambda: SamplingParams(logit_bias={1: 10**400}), "for each token id"),
         (lambda: SamplingParams(logit_bias=untyped({1.5: 1})), "for each token id"),
-        (lambda: Drafting(drafter=untyped(np.zeros(2))), "no drafter"),
+        (lambda: Drafting(drafter=untyped(["x"])), "no drafter"),
         (lambda: ContextShift(keep=untyped("x")), "keep is 'x'. Give a whole number"),
         (lambda: Drafting(depth=untyped(2.5)), "depth is 2.5. Give a whole number or None"),
         (lambda: ModelOptions(exact=untyped("no")), "exact is 'no'. Give True or False"),
@@ -513,6 +521,8 @@ def test_invalid_arguments_are_refused_at_the_call(
         (lambda: localspec.AsyncEngine(untyped(5)), "engine is 5. Give an Engine"),
         (lambda: Drafting(rule=untyped(["x"])), "rule is .*Give text"),
         (lambda: Drafting(drafter="magic"), "no drafter 'magic'.*cascade"),
+        (lambda: Drafting(drafter=untyped(np.zeros(2))), "no drafter"),
+        (lambda: ModelOptions(kernels=untyped(np.zeros(2))), "Choose one of auto"),
         (lambda: Drafting(depth=0), "depth is 0.*--drafter none"),
         (lambda: Drafting(width=0), "width is 0"),
         (lambda: ModelOptions(context=-1), "context is -1"),

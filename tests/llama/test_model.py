@@ -3,6 +3,7 @@
 import logging
 from pathlib import Path
 
+import llama_cpp
 import pytest
 
 from localspec import ModelInvalid, ModelOptions
@@ -46,6 +47,14 @@ def test_tokenization_keeps_the_text(model: Model) -> None:
     assert many == [vocabulary.bos, *vocabulary.tokenize(turn, special=True) * 999]
     surrogate = vocabulary.tokenize("a\ud800b")
     assert b"".join(map(vocabulary.piece, surrogate)) == b"a?b"
+
+
+def test_model_is_closed_while_another_thread_tokenizes(
+    target_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, tokenize = Model(target_path, OPTIONS, vocabulary_only=True), llama_cpp.llama_tokenize
+    monkeypatch.setattr(llama_cpp, "llama_tokenize", lambda *of: (model.close(), tokenize(*of))[1])
+    assert model.vocabulary.tokenize("The fox.")
 
 
 def test_native_log_goes_to_logging_only(

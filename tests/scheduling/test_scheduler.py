@@ -21,7 +21,6 @@ from localspec.scheduling import shared_scheduler
 from localspec.scheduling.scheduler import Scheduler
 from localspec.scheduling.shared_scheduler import SharedScheduler
 from localspec.scheduling.task import AHEAD, Task, Wait
-from tests.support.patches import fail_with
 from tests.support.together import together
 
 PATIENCE = 60.0  # seconds until a test that hangs fails
@@ -304,6 +303,22 @@ def test_task_that_is_cancelled_while_it_begins(monkeypatch: pytest.MonkeyPatch)
     assert interrupted == [task]
 
 
+def test_close_ends_a_task_that_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    scheduler, make = Scheduler(1), greenlet.greenlet
+    closing = threading.Thread(target=scheduler.close)
+
+    def close(run: partial[object]) -> greenlet.greenlet:
+        closing.start()
+        closing.join(0.1)
+        return make(run)
+
+    monkeypatch.setattr(greenlet, "greenlet", close)
+    task = scheduler.submit((), lambda task: scheduler.put(task, 0))
+    task.wait(PATIENCE)
+    closing.join(PATIENCE)
+    assert isinstance(task.error, Cancelled)
+
+
 def test_readers_of_all_answers_cannot_wait_for_each_other() -> None:
     table = Fixture(slots=2)
     with table.paused_thread():
@@ -314,9 +329,15 @@ def test_readers_of_all_answers_cannot_wait_for_each_other() -> None:
 
 
 def test_interrupt_while_a_task_is_queued(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(_: object) -> None:
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
     scheduler = Scheduler(1)
-    with monkeypatch.context() as patch:
-        patch.setattr(compute_thread, "post", fail_with(KeyboardInterrupt()))
-        with pytest.raises(KeyboardInterrupt):
-            scheduler.submit((), lambda _: None)
-    assert read(scheduler.submit((), lambda _: None)) == []
+    monkeypatch.setattr(compute_thread, "post", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        scheduler.submit((), lambda _: None)
+    task = scheduler.submit((), lambda _: None)
+    task.wait(PATIENCE)
+    assert task.over
+    assert not scheduler.waiting
