@@ -43,6 +43,29 @@ def convert_calls(messages: Messages, form: CallForm) -> Messages:
     return found
 
 
+def one_call_each(messages: Messages) -> Messages:
+    """Several calls in a message as one after another, each before its result."""
+    found: Messages = []
+    waiting: Messages = []
+    for message in messages:
+        if is_result(message):
+            name = message.get("tool_call_id")
+            of_it = [one for one in waiting if one["tool_calls"][0].get("id") == name] or waiting
+            if of_it:
+                waiting.remove(of_it[0])
+            found += [*of_it[:1], message]
+            continue
+        found += waiting
+        waiting = []
+        if not message.get("tool_calls"):
+            found.append(message)
+            continue
+        first, *later = message["tool_calls"]
+        waiting = [{**message, "tool_calls": [first]}]
+        waiting += [{"role": message["role"], "content": "", "tool_calls": [one]} for one in later]
+    return found + waiting
+
+
 def _id_of(given: Any, name: Any, number: int, ids: str) -> str:
     """The id of a call: the given one, if the template accepts it."""
     if ids == NAMED and name:

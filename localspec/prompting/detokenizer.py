@@ -26,10 +26,10 @@ CHANNEL, FINAL = "<|channel|>", "<|channel|>final<|message|>"
 ANALYSIS = "<|channel|>analysis<|message|>"
 """gpt-oss's marks before any message, before its answer, and before its thoughts."""
 SOLAR, TAGGED, _MINIMAX = "assistant<|think|>", "<|close|>", "]<]minimax[>["
-MUSE, _APRIEL = "<|eom|>", "[BEGIN FINAL RESPONSE]"
+MUSE, _EOM, _APRIEL = " to=self<|message|>", "<|eom|>", "[BEGIN FINAL RESPONSE]"
 TEXTS = {
     _APRIEL: {"Here are my reasoning steps:": OPENS, _APRIEL: CLOSES, "\n[END FINAL RESPONSE]": ""},
-    MUSE: {" to=self<|message|>": ANALYSIS, " to=user<|message|>": FINAL},
+    MUSE: {MUSE: ANALYSIS, " to=user<|message|>": FINAL},
 }
 """How marks that are text, not tokens, are spelled in an answer, by a mark of the template."""
 SPELLINGS = {
@@ -40,7 +40,7 @@ SPELLINGS = {
         "<|tool_calls|>": f"{CHANNEL}commentary<|message|><|tool_calls|>",
         "<|end|>": "<|end|>",
     },
-    MUSE: {"<|start|>": "<|start|>", "<|message|>": "<|message|>", MUSE: "<|end|>"},  # as gpt-oss's
+    MUSE: {"<|start|>": "<|start|>", "<|message|>": "<|message|>", _EOM: "<|end|>"},  # as gpt-oss's
     TAGGED: {"<|open|>": "<", TAGGED: "</", "<|sep|>": ">"},  # Kimi K3's delimit tags
     _MINIMAX: {_MINIMAX: ""},  # before each tag of MiniMax M3
 }
@@ -48,7 +48,7 @@ SPELLINGS = {
 BEGINNINGS = {
     SOLAR: ("<|think|>", "<|end|><|begin|>assistant", "<|content|>"),
     CHANNEL: (ANALYSIS, "<|end|><|start|>assistant", FINAL),
-    MUSE: (" to=self<|message|>", f"{MUSE}<|start|>assistant", " to=user<|message|>"),
+    MUSE: (MUSE, f"{_EOM}<|start|>assistant", " to=user<|message|>"),
     TAGGED: (*list(THOUGHTS.items())[-1], ""),
 }
 """Marks before a thought, between it and a text, and before a text, by a mark of the template."""

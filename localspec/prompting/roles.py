@@ -22,6 +22,7 @@ from localspec.prompting.call_format import (
     convert_calls,
     converted_arguments,
     is_result,
+    one_call_each,
 )
 from localspec.prompting.detokenizer import CHANNEL, FINAL
 from localspec.prompting.marked_text import MarkedText, keep_marks, mark_all, mark_text
@@ -45,12 +46,16 @@ _MARKER = re.compile(r"<\|(end|return)\|>\Z")
 class RoleAdapter:
     """Adapts messages to one template. `render` renders messages without a generation prompt, and
     returns "" if the template refuses them. `foreign`: its thoughts are not in <think>, so those
-    of earlier answers are left out."""
+    of earlier answers are left out. `knows_tools`: it renders descriptions of tools."""
 
     def __init__(
-        self, render: Callable[[Sequence[Mapping[str, Any]]], str], *, foreign: bool
+        self,
+        render: Callable[[Sequence[Mapping[str, Any]]], str],
+        *,
+        foreign: bool,
+        knows_tools: bool,
     ) -> None:
-        self._render, self._foreign = render, foreign
+        self._render, self._foreign, self._knows_tools = render, foreign, knows_tools
         self._changes: dict[Any, tuple[Change, ...]] = {}
 
     def fit(self, messages: Sequence[Mapping[str, Any]]) -> Messages:
@@ -76,10 +81,12 @@ class RoleAdapter:
     @cached_property
     def begin(self) -> str:
         """The text between question and answer, if the template writes it only with the answer."""
-        before = self._render([_USER])
-        text = self._render([_USER, {"role": "assistant", "content": _WORD}])
+        answer = {"role": "assistant", "content": _WORD}
+        before, text = self._render([_USER]), self._render([_USER, answer])
         if not before or not text.startswith(before) or _WORD not in text[len(before) :]:
             return ""
+        if not self._render([_USER, answer, _USER]).startswith(text):
+            return ""  # the beginning of an answer is always there, as in Command R7B's
         found = text[len(before) :].partition(_WORD)[0].rstrip(" ")  # the answer has them
         return found if found.strip() else ""
 
@@ -120,6 +127,8 @@ class RoleAdapter:
         return first["role"] != "assistant" or self._render(asked) != text
 
     def _apply_changes(self, messages: Messages, changes: Sequence[Change]) -> Messages:
+        if _calls_as_text in changes:
+            messages = [self._apart(one) if is_result(one) else one for one in messages]
         for change in changes:
             messages = change(messages)
         found = self._convert_calls(messages)
@@ -175,9 +184,27 @@ class RoleAdapter:
         for words in ([_WORD, _OTHER, _THIRD], [_WORD, _THIRD]):  # or without names of arguments
             for form in tried:
                 text = self._render(self._in_parts(_sample_call(form)))
-                if all(word in text for word in words):
+                printed = f"{{'{_OTHER}'" in text  # Python's form of an object
+                if all(word in text for word in words) and not printed:
                     return (*form[:2], NAMED) if f".{_WORD}:0" in text else form
         return None
+
+    def _apart(self, result: Mapping[str, Any]) -> dict[str, Any]:
+        """A result whose call is text."""
+        if self._shows_results:
+            return {**result, "role": "tool"}
+        return {"role": "user", "content": joined(_RESULT, result.get("content") or "", "")}
+
+    @cached_property
+    def _shows_results(self) -> bool:
+        """Whether the template knows tools and shows their results, but no calls (LFM2)."""
+        answer, result = (
+            {"role": "assistant", "content": _WORD},
+            {"role": "tool", "content": _THIRD},
+        )
+        sample = self._in_parts([_USER, answer, result])
+        known = self._knows_tools and self._call_form is None
+        return known and self._shows(*sample, words=[_WORD, _THIRD])
 
     @cached_property
     def _thinking(self) -> tuple[bool, bool]:
@@ -246,35 +273,7 @@ def _with_test_words(message: Mapping[str, Any], words: list[str]) -> dict[str, 
 
 
 def _calls_as_text(messages: Messages) -> Messages:
-    found = [_as_text(message) if message.get("tool_calls") else message for message in messages]
-    return [
-        {"role": "user", "content": joined(_RESULT, message.get("content") or "", between="")}
-        if is_result(message)
-        else message
-        for message in found
-    ]
-
-
-def _one_call_each(messages: Messages) -> Messages:
-    found: Messages = []
-    waiting: Messages = []
-    for message in messages:
-        if is_result(message):
-            name = message.get("tool_call_id")
-            of_it = [one for one in waiting if one["tool_calls"][0].get("id") == name] or waiting
-            if of_it:
-                waiting.remove(of_it[0])
-            found += [*of_it[:1], message]
-            continue
-        found += waiting
-        waiting = []
-        if not message.get("tool_calls"):
-            found.append(message)
-            continue
-        first, *later = message["tool_calls"]
-        waiting = [{**message, "tool_calls": [first]}]
-        waiting += [{"role": message["role"], "content": "", "tool_calls": [one]} for one in later]
-    return found + waiting
+    return [_as_text(message) if message.get("tool_calls") else message for message in messages]
 
 
 def _text_before_calls(messages: Messages) -> Messages:
@@ -326,7 +325,7 @@ def _alternate_roles(messages: Messages) -> Messages:
 _COSTS: dict[Change, int] = {
     _calls_as_text: 8,
     _text_before_calls: 1,
-    _one_call_each: 2,
+    one_call_each: 2,
     _one_system: 1,
     _system_in_question: 4,
     _alternate_roles: 3,

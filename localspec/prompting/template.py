@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import groupby
 from typing import Any
 
@@ -28,13 +28,15 @@ _HIDDEN, _QUOTED = "\ufdd0", re.compile("(?<=`)<(?=/?think>`)")
 """Replaces the beginning of marks that an answer quotes as code: templates would take them for
 marks of thoughts."""
 _NOTHING = {"type": "object", "properties": {}, "required": []}
-_TOOL = {"type": "function", "function": {"name": "f", "description": "", "parameters": _NOTHING}}
+_NAME = "Fqxw"
+_FUNCTION = {"name": _NAME, "description": "", "parameters": _NOTHING}
+_TOOL = {"type": "function", "function": _FUNCTION}
 _HINT = "On the command line, --raw does without the template."
 
 
 class ChatTemplate:
     """Turns messages into the text that a model was trained on. Raises UsageError if `source` is
-    not valid jinja2. `knows_tools`: whether it renders descriptions of tools."""
+    not valid jinja2."""
 
     def __init__(self, source: str, *, bos: str, eos: str, name: str = "the model") -> None:
         # Settings and helpers as in Hugging Face's transformers, for which templates are written.
@@ -61,7 +63,7 @@ class ChatTemplate:
                 "the model, or give raw text.",
                 hint=_HINT,
             ) from None
-        self.knows_tools = "tools" in names
+        self._names_tools = "tools" in names
         self._knows_begin = "add_generation_prompt" in names
 
     def render(
@@ -105,6 +107,20 @@ class ChatTemplate:
             ) from None
 
     @cached_property
+    def knows_tools(self) -> bool:
+        """Whether it renders descriptions of tools; some only mention them."""
+        asked = (
+            [{"role": role, "content": content} for role in roles]
+            for content in ("Q", [{"type": "text", "text": "Q"}])
+            for roles in (["user"], ["system", "user"])
+        )
+        try:
+            shown = any(_NAME in self._sample([_TOOL], messages) for messages in asked)
+        except LimitError:
+            return False  # rendering reports it
+        return self._names_tools and shown
+
+    @cached_property
     def _answers_system(self) -> bool:
         """Whether an answer begins after a system message alone, as after a user's."""
 
@@ -117,21 +133,23 @@ class ChatTemplate:
         return end("system").endswith(begin)
 
     @cached_property
-    def _adapters(self) -> tuple[RoleAdapter, RoleAdapter]:
+    def _adapters(self) -> list[RoleAdapter]:
         """Adapters without and with tools, which templates put into the first question."""
-        return self._adapter_for(None), self._adapter_for([_TOOL])
+        foreign, knows = thought_marks(self.source)[0] != OPENS, self.knows_tools
+        samples = [partial(self._sample, tools) for tools in (None, [_TOOL])]
+        return [RoleAdapter(one, foreign=foreign, knows_tools=knows) for one in samples]
 
-    def _adapter_for(self, tools: Sequence[Mapping[str, Any]] | None) -> RoleAdapter:
-        def render_sample(messages: Sequence[Message]) -> str:
-            try:
-                found = self._render(messages, tools, {"add_generation_prompt": False})
-                return str(unmarked(found))
-            except LimitError:
-                raise
-            except Exception:
-                return ""
-
-        return RoleAdapter(render_sample, foreign=thought_marks(self.source)[0] != OPENS)
+    def _sample(
+        self, tools: Sequence[Mapping[str, Any]] | None, messages: Sequence[Message]
+    ) -> str:
+        """Render messages without a generation prompt, as "" if the template refuses them."""
+        try:
+            found = self._render(messages, tools, {"add_generation_prompt": False})
+        except LimitError:
+            raise
+        except Exception:
+            return ""
+        return str(unmarked(found))
 
     def _render(
         self,

@@ -17,7 +17,7 @@ from localspec.decoding.stats import GenerationStats
 from localspec.llama.model import Model
 from localspec.prompting.marked_text import MarkedText, mark_text, unmarked
 from localspec.prompting.prompt import PromptBuilder, Tokens, prompt_tokens
-from localspec.prompting.reasoning import ends_thinking, thought_marks
+from localspec.prompting.reasoning import ends_thinking, reasons, thought_marks
 from localspec.prompting.template import Message
 from tests.support.asking import assistant, user
 from tests.support.families import FAMILIES, Family
@@ -204,6 +204,7 @@ def test_channel_markers_are_removed_from_answers(open_prompts: Open) -> None:
         found = text(open_prompts(FAMILIES[name]), ASK, assistant(said), AGAIN)
         assert f"<|start|>assistant{mark}<|message|>Yes<|e" in found
         assert "Hm" not in found
+    assert not reasons("{{ messages[0].content }}<|eom|>"), "Jamba's and Llama 4's, not Muse's"
 
 
 @pytest.mark.parametrize("name", ["ministral3", "seed-oss", "gemma4", "qwen3"])

@@ -127,6 +127,23 @@ def test_texts_beside_calls_stay_before_them(source: str) -> None:
     assert order[0] > 0
 
 
+def test_results_keep_their_role_in_templates_that_show_no_calls() -> None:
+    """In LFM2's, Granite 3's and SmolLM3's; those without tools were not trained for results."""
+    source = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
+    called = [*USER, {**CALLED, "tool_calls": CALLS}, *RESULTS]
+    called[-1] = {**called[-1], "role": "function"}
+    assert render(source, called).count("<user>Result of the call: of") == 2
+    found = render(source + "{{ tools or '' }}", called)
+    assert "<tool>of a<tool>of b" in found
+    assert '{"name": "fb", "arguments": {}}' in found
+
+
+def test_arguments_are_printed_as_json() -> None:
+    source = "{% for m in messages %}{{ m.content }}" + SHOWN + "{% endfor %}"
+    calls = [{**CALLS[0], "function": {"name": "f", "arguments": '{"a": 1}'}}]
+    assert '(f {"a": 1}a)' in render(source, [*USER, {**CALLED, "tool_calls": calls}, RESULTS[0]])
+
+
 def test_thoughts_before_several_calls_are_rendered_once() -> None:
     source = "{% for m in messages %}{% if (m.tool_calls or []) | length > 1 %}{{ raise_exception("
     source += "'One') }}{% endif %}<{{ m.reasoning_content }}|{{ m.content }}>" + SHOWN
@@ -251,7 +268,8 @@ def test_tools_and_other_variables_are_passed() -> None:
     found = template.render(USER, tools=[{"type": "function"}], more={"enable_thinking": 1})
     assert found == '[{"type": "function"}]1'
     assert template.render(USER) == ""
-    assert not ChatTemplate("{{ messages }}", bos="", eos="").knows_tools
+    for source in ("{{ messages }}", "{% if tools %}Plan.{% endif %}"):  # as Command R7B's default
+        assert not ChatTemplate(source, bos="", eos="").knows_tools
 
 
 def test_other_variables_cannot_replace_messages() -> None:
@@ -325,3 +343,6 @@ def test_generation_prompt_is_derived_from_the_template() -> None:
     source = "{% for m in messages %}### {{ m.role }}:\n{{ m.content }}\n\n{% endfor %}"
     assert render(source) == "### user:\nHi & <you>\n\n### assistant:\n"
     assert render(source, more={"add_generation_prompt": False}).endswith("<you>\n\n")
+    # Command R7B's always ends with it, and answers may begin with a response or a call.
+    source = "{% for m in messages %}{{ m.role }}:{{ '<says>' if m.role == 'assistant' }}"
+    assert render(source + "{{ m.content }};{% endfor %}assistant:").endswith("<you>;assistant:")
