@@ -171,7 +171,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "llama": (6_293, 255),  # GBNF by characters; what schemas compose; calls while a model closes
     "llm_plugin": (100, 10),  # separates reasoning from answers; system prompts of earlier turns
     "loading": (894, 22),  # reads Medusa heads; discards measurements on a busy machine
-    "pairing": (874, 56),  # forecasts for experts and instruction sets; containers' memory
+    "pairing": (877, 56),  # forecasts for experts and instruction sets; memory that choices need
     "paths": (71, 12),  # file:// addresses
     "policy": (2_042, 70),  # busy periods; corrects measurements on a busy machine
     # Calls by model family; reasoning marks, unless quoted; order of results; ignored roles.

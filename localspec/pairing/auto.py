@@ -9,6 +9,7 @@ from os.path import realpath
 from pathlib import Path
 from typing import Any
 
+from localspec.cgroups import available_memory
 from localspec.errors import LocalspecError
 from localspec.files import size_and_time
 from localspec.gguf.description import require_usable
@@ -194,6 +195,8 @@ def _facts(
         "models": [[str(m.path), m.size, size_and_time(m.path)[1], m.problem] for m in models],
         "known": [[str(draft), speed_up] for draft, speed_up in known.items()],
         "context": options.context,
+        "kv": [options.kv_type_k, options.kv_type_v],
+        "memory": available_memory()[1],
         "accelerated": use.accelerated,
         "kernels": options.kernels,
         "crosses": options.cross_vocabulary,

@@ -37,7 +37,7 @@ def load_items(suite: str, path: Path | None, limit: int | None) -> list[SuiteIt
     for number, line in prompt_lines(path, f"a question of {suite}, as published"):
         try:
             item = make(json.loads(line), str(number))
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
             raise UsageError(
                 f"Line {number} of {path} is not a question of {suite}. Give JSON with the fields "
                 f"{fields}."

@@ -84,6 +84,9 @@ def test_draft_must_fit_memory(here: Path, target: Path, monkeypatch: pytest.Mon
         assert (choice.draft, choice.temporary) == (None, True)
         assert "not enough memory for good.gguf" in choice.why
         assert choose(target, ANY_USE).temporary
+        patch.setattr("localspec.pairing.rules.available_memory", lambda: (need.least - 1,) * 2)
+        kinds = [Options(kv_type_k=kind, kv_type_v=kind) for kind in ("f32", "q8_0")]
+        assert [choose(target, PairUse(options=kind)).draft for kind in kinds] == [None, good]
     # Not remembered: memory comes and goes.
     assert choose(target, ANY_USE).draft == good
 

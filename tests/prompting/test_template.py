@@ -130,12 +130,10 @@ def test_texts_beside_calls_stay_before_them(source: str) -> None:
 def test_results_keep_their_role_in_templates_that_show_no_calls() -> None:
     """In LFM2's, Granite 3's and SmolLM3's; those without tools were not trained for results."""
     source = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
-    called = [*USER, {**CALLED, "tool_calls": CALLS}, *RESULTS]
-    called[-1] = {**called[-1], "role": "function"}
+    results = RESULTS[0], {**RESULTS[1], "role": "function"}
+    called = [*USER, {**CALLED, "tool_calls": CALLS}, *results]
     assert render(source, called).count("<user>Result of the call: of") == 2
-    found = render(source + "{{ tools or '' }}", called)
-    assert "<tool>of a<tool>of b" in found
-    assert '{"name": "fb", "arguments": {}}' in found
+    assert "<tool>of a<tool>of b" in render(source + "{{ tools or '' }}", called)
 
 
 def test_arguments_are_printed_as_json() -> None:

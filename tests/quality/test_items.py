@@ -92,8 +92,9 @@ def test_questions_of_other_suites_are_told_the_fields(
     tmp_path: Path, suite: str, fields: str
 ) -> None:
     path = tmp_path / "questions.jsonl"
-    wrong = {"question": 1, "answer": "many", "choices": [], "prompt": None}
-    for text in ("{}\n", "[1]\n", '{"answer": 1\n', json.dumps(wrong)):
+    wrong = {"question": 1, "answer": "many", "choices": [], "prompt": None, "subject": ""}
+    whole = json.dumps(wrong), json.dumps(wrong | {"answer": 99}), "[" * 99_999
+    for text in ("{}\n", "[1]\n", '{"answer": 1\n', *whole):
         path.write_text(text)
         with pytest.raises(UsageError, match=rf"Line 1 .* of {suite}. .*{fields}") as told:
             load_items(suite, path, None)

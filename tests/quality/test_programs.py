@@ -27,10 +27,11 @@ def test_program_that_ends_passes(program: str, right: bool) -> None:
     [
         "kept = bytearray(1 << 30)",
         "open('large', 'wb').write(bytes(4 << 20))",
+        "print('x' * (2 << 20))",
         "files = [open('/dev/null') for _ in range(64)]",
         "import resource\nresource.setrlimit(resource.RLIMIT_CPU, (60, 60))",
     ],
-    ids=["memory", "disk", "files", "more time"],
+    ids=["memory", "disk", "output", "files", "more time"],
 )
 def test_resource_limits(harm: str) -> None:
     assert not programs.runs_to_end(harm)
