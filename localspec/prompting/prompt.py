@@ -8,6 +8,7 @@ between them is tokenized as plain text.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from types import MappingProxyType
@@ -271,18 +272,20 @@ class PromptBuilder:
         self, messages: Sequence[Message], tokens: Tokens, most: int, stats: GenerationStats
     ) -> Tokens:
         first = next((i for i, one in enumerate(messages) if one["role"] not in SYSTEM), 0)
-        starts = [i for i in range(first, len(messages)) if messages[i]["role"] == "user"]
-        dropped = 0
-        while len(tokens) > most and len(starts) > 1:
-            del starts[0]
-            tokens = self._render([*messages[:first], *messages[starts[0] :]])
-            dropped = starts[0] - first
-        if dropped:
-            stats.notices.append(
-                f"The conversation outgrew the context of {self.context_length} tokens. "
-                f"Messages left out, oldest first: {dropped}."
-            )
-        return tokens
+        starts = [i for i in range(first, len(messages)) if messages[i]["role"] == "user"][1:]
+        if not starts:
+            return tokens
+
+        def without(start: int) -> Tokens:
+            return self._render([*messages[:first], *messages[start:]])
+
+        # Rendering and tokenizing take long, so that not each beginning is tried.
+        found = bisect_left(starts[:-1], -most, key=lambda start: -len(without(start)))
+        stats.notices.append(
+            f"The conversation outgrew the context of {self.context_length} tokens. "
+            f"Messages left out, oldest first: {starts[found] - first}."
+        )
+        return without(starts[found])
 
 
 def prompt_tokens(

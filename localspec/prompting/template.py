@@ -63,7 +63,6 @@ class ChatTemplate:
                 "the model, or give raw text.",
                 hint=_HINT,
             ) from None
-        self._names_tools = "tools" in names
         self._knows_begin = "add_generation_prompt" in names
 
     def render(
@@ -115,10 +114,9 @@ class ChatTemplate:
             for roles in (["user"], ["system", "user"])
         )
         try:
-            shown = any(_NAME in self._sample([_TOOL], messages) for messages in asked)
+            return any(_NAME in self._sample([_TOOL], messages) for messages in asked)
         except LimitError:
             return False  # rendering reports it
-        return self._names_tools and shown
 
     @cached_property
     def _answers_system(self) -> bool:

@@ -7,6 +7,7 @@ from contextlib import ExitStack, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given, settings
@@ -70,6 +71,13 @@ def text(prompts: PromptBuilder, *messages: Message, **more: Any) -> str:
 def test_a_long_conversation_keeps_its_calls_on_any_machine(open_prompts: Open) -> None:
     turns = [ASK, *[call(), result("5")] * 3_000]
     assert text(open_prompts(FAMILIES["chatml"]), *turns).count("weather") == 3_000
+
+
+def test_a_long_conversation_is_rendered_a_few_times_to_fit(open_prompts: Open) -> None:
+    prompts, turns = open_prompts(FAMILIES["chatml"]), [ASK, ANSWER] * 500
+    with patch.object(Prompts, "text", autospec=True, side_effect=PromptBuilder.text) as rendering:
+        assert prompts.tokens([*turns, AGAIN], 1, "drop_oldest", GenerationStats())[-1:]
+    assert rendering.call_count < 20
 
 
 @families

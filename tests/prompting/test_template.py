@@ -93,7 +93,7 @@ def test_thoughts_beside_a_text_are_not_printed_as_parts(shown: str) -> None:
 
 
 CALLS = [
-    {"id": id, "type": "function", "function": {"name": f"f{id}", "arguments": "{}"}} for id in "ab"
+    {"id": id, "type": "function", "function": {"name": f"f{id}", "arguments": "5"}} for id in "ab"
 ]
 RESULTS: list[Message] = [
     {"role": "tool", "tool_call_id": call["id"], "content": f"of {call['id']}"} for call in CALLS
@@ -130,16 +130,10 @@ def test_texts_beside_calls_stay_before_them(source: str) -> None:
 def test_results_keep_their_role_in_templates_that_show_no_calls() -> None:
     """In LFM2's, Granite 3's and SmolLM3's; those without tools were not trained for results."""
     source = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
-    results = RESULTS[0], {**RESULTS[1], "role": "function"}
-    called = [*USER, {**CALLED, "tool_calls": CALLS}, *results]
-    assert render(source, called).count("<user>Result of the call: of") == 2
-    assert "<tool>of a<tool>of b" in render(source + "{{ tools or '' }}", called)
-
-
-def test_arguments_are_printed_as_json() -> None:
-    source = "{% for m in messages %}{{ m.content }}" + SHOWN + "{% endfor %}"
-    calls = [{**CALLS[0], "function": {"name": "f", "arguments": '{"a": 1}'}}]
-    assert '(f {"a": 1}a)' in render(source, [*USER, {**CALLED, "tool_calls": calls}, RESULTS[0]])
+    results = [{**one, "role": "function"} for one in RESULTS]
+    said = [*USER, {**CALLED, "tool_calls": CALLS}, *results]
+    assert render(source, said).count("<user>Result of the call: of") == 2
+    assert "<tool>of a<tool>of b" in render(source + "{{ tools or '' }}", said)
 
 
 def test_thoughts_before_several_calls_are_rendered_once() -> None:
@@ -156,7 +150,7 @@ def test_conversations_fit_templates_that_treat_tools_specially() -> None:
     source += "[1:] %}{% endif %}{% for m in messages %}[{{ m.content }}]" + SHOWN + "{% endfor %}"
     tools = [{"type": "function", "function": {"name": "weather", "parameters": {}}}]
     found = render(source, [{**CALLED, "tool_calls": CALLS}, *RESULTS, *USER], tools=tools)
-    assert [one for one in ("Well", "(fa", "(fb", "[of a]", "[of b]") if one not in found] == []
+    assert [one for one in ("Well", "(fa 5a)", "(fb", "[of a]", "[of b]") if one not in found] == []
     found = render(source, [{"role": "assistant", "content": "Hi"}, *USER], tools=tools)
     assert found.startswith("1[Hi]"), "the first question is empty"
 
@@ -266,8 +260,7 @@ def test_tools_and_other_variables_are_passed() -> None:
     found = template.render(USER, tools=[{"type": "function"}], more={"enable_thinking": 1})
     assert found == '[{"type": "function"}]1'
     assert template.render(USER) == ""
-    for source in ("{{ messages }}", "{% if tools %}Plan.{% endif %}"):  # as Command R7B's default
-        assert not ChatTemplate(source, bos="", eos="").knows_tools
+    assert not ChatTemplate("{% if tools %}Plan.{% endif %}", bos="", eos="").knows_tools
 
 
 def test_other_variables_cannot_replace_messages() -> None:
@@ -341,6 +334,5 @@ def test_generation_prompt_is_derived_from_the_template() -> None:
     source = "{% for m in messages %}### {{ m.role }}:\n{{ m.content }}\n\n{% endfor %}"
     assert render(source) == "### user:\nHi & <you>\n\n### assistant:\n"
     assert render(source, more={"add_generation_prompt": False}).endswith("<you>\n\n")
-    # Command R7B's always ends with it, and answers may begin with a response or a call.
-    source = "{% for m in messages %}{{ m.role }}:{{ '<says>' if m.role == 'assistant' }}"
+    source = "{% for m in messages %}{{ m.role }}:{{ '>' if m.role == 'assistant' }}"  # Command R7B
     assert render(source + "{{ m.content }};{% endfor %}assistant:").endswith("<you>;assistant:")
