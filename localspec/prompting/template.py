@@ -28,9 +28,7 @@ _HIDDEN, _QUOTED = "\ufdd0", re.compile("(?<=`)<(?=/?think>`)")
 """Replaces the beginning of marks that an answer quotes as code: templates would take them for
 marks of thoughts."""
 _NOTHING = {"type": "object", "properties": {}, "required": []}
-_NAME = "Fqxw"
-_FUNCTION = {"name": _NAME, "description": "", "parameters": _NOTHING}
-_TOOL = {"type": "function", "function": _FUNCTION}
+_TOOL = {"type": "function", "function": {"name": "f", "description": "", "parameters": _NOTHING}}
 _HINT = "On the command line, --raw does without the template."
 
 
@@ -108,15 +106,16 @@ class ChatTemplate:
     @cached_property
     def knows_tools(self) -> bool:
         """Whether it renders descriptions of tools; some only mention them."""
-        asked = (
+        asked: list[list[Message]] = [
             [{"role": role, "content": content} for role in roles]
             for content in ("Q", [{"type": "text", "text": "Q"}])
             for roles in (["user"], ["system", "user"])
-        )
+        ]
         try:
-            return any(_NAME in self._sample([_TOOL], messages) for messages in asked)
+            shown = [(self._sample([_TOOL], one), self._sample(None, one)) for one in asked]
         except LimitError:
             return False  # rendering reports it
+        return any(text not in ("", without) for text, without in shown)
 
     @cached_property
     def _answers_system(self) -> bool:

@@ -260,7 +260,7 @@ def test_tools_and_other_variables_are_passed() -> None:
     found = template.render(USER, tools=[{"type": "function"}], more={"enable_thinking": 1})
     assert found == '[{"type": "function"}]1'
     assert template.render(USER) == ""
-    assert not ChatTemplate("{% if tools %}Plan.{% endif %}", bos="", eos="").knows_tools
+    assert not ChatTemplate("M{% if x %}{{ tools }}{% endif %}", bos="", eos="").knows_tools
 
 
 def test_other_variables_cannot_replace_messages() -> None:
