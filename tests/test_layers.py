@@ -171,12 +171,12 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "llama": (6_293, 255),  # GBNF by characters; what schemas compose; calls while a model closes
     "llm_plugin": (100, 10),  # separates reasoning from answers; system prompts of earlier turns
     "loading": (894, 22),  # reads Medusa heads; discards measurements on a busy machine
-    "pairing": (877, 56),  # forecasts for experts and instruction sets; memory that choices need
+    "pairing": (877, 56),  # forecasts for experts and instruction sets; containers' memory
     "paths": (71, 12),  # file:// addresses
     "policy": (2_042, 70),  # busy periods; corrects measurements on a busy machine
     # Calls by model family; reasoning marks, unless quoted; order of results; ignored roles.
-    "prompting": (2_120, 73),  # continued answers, once in server; malformed calls; long texts; Hy4
-    "quality": (386, 15),  # checks the suite's name before its file; fields of questions
+    "prompting": (2_160, 74),  # continued answers, once in server; malformed calls; long texts; Hy4
+    "quality": (387, 15),  # checks the suite's name before its file; programs that print endlessly
     "race": (278, 18),
     "remote": (632, 20),
     "retrieval": (698, 38),  # reports where else learned texts may be; invalid lines of .gitignore
@@ -200,7 +200,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "typed": (98, 10),  # names of functions; huge numbers and NaN; empty paths
     "verify": (1_280, 62),  # compares a certificate with the local files and versions
     "worker_threads": (43, 10),
-    "tests": (39_934, None),  # systems with limits; typed commands; pins; races at closing
+    "tests": (39_959, None),  # systems with limits; typed commands; pins; races at closing
     "tools": (3_375, None),  # estimates for larger models, an agent's session, schema masks
 }
 """For each room, the most lines of Python and the most public names; None: names are not limited.
