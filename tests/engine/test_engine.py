@@ -278,9 +278,14 @@ def test_failed_stream_counts_as_cancelled_after_close(engine: Engine) -> None:
 
 def test_unreferenced_stream_frees_the_engine(engine: Engine) -> None:
     waited, held, go_on = list[bool](), threading.Event(), threading.Event()
+
+    def hold() -> None:
+        held.set()
+        waited.append(go_on.wait(5))
+
     with no_garbage_collection():
         for _chunk in engine.stream(FOX, max_tokens=60):
-            compute_thread.post(lambda: (held.set(), waited.append(go_on.wait(5))))
+            compute_thread.post(hold)
             held.wait(60)
             break
         go_on.set()

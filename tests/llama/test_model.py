@@ -53,7 +53,12 @@ def test_model_is_closed_while_another_thread_tokenizes(
     target_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, tokenize = Model(target_path, OPTIONS, vocabulary_only=True), llama_cpp.llama_tokenize
-    monkeypatch.setattr(llama_cpp, "llama_tokenize", lambda *of: (model.close(), tokenize(*of))[1])
+
+    def close_and_tokenize(*given: object) -> object:
+        model.close()
+        return tokenize(*given)
+
+    monkeypatch.setattr(llama_cpp, "llama_tokenize", close_and_tokenize)
     assert model.vocabulary.tokenize("The fox.")
 
 
