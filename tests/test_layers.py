@@ -168,7 +168,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Schemas: OpenAPI's, zod's and pydantic's; names of keys; closed parts of allOf; dialects;
     # unevaluated, required and dependent properties; small bounds; formats; endless references.
     # Grammars: tokens and forced text; custom tools; GBNF whose longest match would be wrong.
-    "llama": (6_293, 255),  # GBNF by characters; what schemas compose; calls while a model closes
+    "llama": (6_316, 255),  # GBNF by characters; what schemas compose; calls while a model closes
     "llm_plugin": (100, 10),  # separates reasoning from answers; system prompts of earlier turns
     "loading": (894, 22),  # reads Medusa heads; discards measurements on a busy machine
     "pairing": (877, 56),  # forecasts for experts and instruction sets; containers' memory

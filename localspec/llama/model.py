@@ -3,7 +3,6 @@ from __future__ import annotations
 import ctypes
 import os
 import re
-import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from queue import SimpleQueue
@@ -21,13 +20,6 @@ _METADATA = 16 << 20  # bytes, at most
 _ALIGNED_LESS = re.compile(rb"general\.alignment\x04\0{3}[\x01-\x1f]\0{3}")
 Progress = Callable[[float], None]
 """Called with the loaded fraction, 0 to 1. An exception stops the loading."""
-
-
-class _Native:
-    """An address for ctypes. A call in any thread keeps it, and so its `owner`, alive."""
-
-    def __init__(self, address: Any, owner: object = None) -> None:
-        self._as_parameter_, self._owner = address, owner
 
 
 class Model:
@@ -83,8 +75,7 @@ class Model:
             if weight_buffers:
                 self.kernels = kernels.status_of_loaded(options.kernels, before)
             self.metadata = self._read_metadata()
-            vocabulary = llama_cpp.llama_model_get_vocab(self.handle)
-            self.vocabulary = Vocabulary(_Native(vocabulary, self.handle))
+            self.vocabulary = Vocabulary(llama_cpp.llama_model_get_vocab(self.handle))
             if not vocabulary_only:
                 self._adapter_handles = [self._load_adapter(adapter) for adapter in self.adapters]
         except BaseException:
@@ -111,10 +102,14 @@ class Model:
         self.close()
 
     def close(self) -> None:
-        """Free the weights, after all contexts of the model, and calls in other threads."""
+        """Free the weights, after all contexts of the model."""
+        handle, self._handle = self._handle, None
+        if handle is None:
+            return
         if "vocabulary" in vars(self):
-            self.vocabulary.native = None
-        self._handle = None
+            self.vocabulary.close(lambda: llama_cpp.llama_model_free(handle))
+        else:
+            llama_cpp.llama_model_free(handle)
 
     @property
     def handle(self) -> Any:
@@ -173,9 +168,7 @@ class Model:
                 llama_cpp.llama_model_free(handle)
             raise raised[0]
         if handle:
-            weights = _Native(handle)
-            weakref.finalize(weights, llama_cpp.llama_model_free, handle).atexit = False
-            return weights
+            return handle
         cause = library.first_error()
         if "alloc" in cause:
             raise NativeError(

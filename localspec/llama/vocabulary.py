@@ -2,7 +2,9 @@ import ctypes
 import hashlib
 import operator
 import re
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import groupby
@@ -60,6 +62,33 @@ class Vocabulary:
         self.piece = cache(self._piece)
         self.ends = cache(self._ends)
         self._marks = cache(self._find_marks)
+        self._using = threading.RLock()  # around changes of the next two
+        self._calls = 0  # native calls in progress, which other threads may make
+        self._free: Callable[[], object] | None = None  # for the last of them
+
+    def close(self, free: Callable[[], object]) -> None:
+        """Refuse further calls, and `free` the model; after tokenizations in other threads."""
+        with self._using:
+            self.native = None
+            self._free = free
+            self._free_unused()
+
+    def _free_unused(self) -> None:
+        if self._free is not None and not self._calls:
+            self._free()
+            self._free = None
+
+    @contextmanager
+    def _held(self) -> Iterator[Any]:
+        with self._using:
+            handle = self.handle
+            self._calls += 1
+        try:
+            yield handle
+        finally:
+            with self._using:
+                self._calls -= 1
+                self._free_unused()
 
     @property
     def handle(self) -> Any:
@@ -102,9 +131,10 @@ class Vocabulary:
         capacity = len(data) + 8
         while True:
             tokens = (ctypes.c_int32 * capacity)()
-            count = llama_cpp.llama_tokenize(
-                self.handle, data, len(data), tokens, capacity, add_bos, special
-            )
+            with self._held() as handle:
+                count = llama_cpp.llama_tokenize(
+                    handle, data, len(data), tokens, capacity, add_bos, special
+                )
             if count >= 0:
                 return list(tokens[:count])
             capacity = -count

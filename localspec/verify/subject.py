@@ -111,13 +111,13 @@ class Subject:
         return self.limits.max_leaves >= _BRANCHES
 
     def ways(self) -> dict[str, Drafting]:
-        """Every registered drafter that applies, trees of some of them, and `auto`."""
+        """`auto` first, every registered drafter that applies, and trees of some of them."""
         found = {name: Drafting(drafter=name) for name in self.parts.usable}
         if self.branches:
             for name in ("ngram", "model"):
                 if name in found:
                     found[f"{name} tree"] = Drafting(drafter=name, depth=3, width=_BRANCHES)
-        return {**found, "auto": Drafting()}
+        return {"auto": Drafting(), **found}
 
     def prompts(self, count: int) -> list[tuple[int, ...]]:
         """Token ids of `count` prompts of `localspec bench` that are not too long."""

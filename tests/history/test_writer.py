@@ -94,7 +94,7 @@ def test_unwritable_message_does_not_stop_the_writer(
 ) -> None:
     conversation = conversation_of("one")
     broken = conversation.add(USER, "two")
-    broken.created = 1 << 70  # which SQLite has no number for
+    broken.created = float("nan")  # which SQLite has no number for
     assert not writer.put(conversation, broken).result(SOON)
     assert "The history could not be written" in capsys.readouterr().out
     broken.created = 1.0
