@@ -27,6 +27,7 @@ Handler = Callable[..., Awaitable[Any]]
 ENDPOINTS: tuple[tuple[str, str, Handler], ...] = (
     ("GET", "/", page.page),
     ("GET", "/events", page.events),
+    ("GET", "/health", status.health),
     ("GET", "/v1/health", status.health),
     ("GET", "/v1/models", status.models),
     ("GET", "/v1/models/{name:path}", status.model),
