@@ -158,7 +158,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "gguf": (1_745, 81),  # advice for the pieces of a split file; a cache of recently read files
     "history": (1_563, 56),  # integers beyond SQLite's; damaged schemas; another file
     # Names damaged files, with the commands that download them again; knows ollama's spelling.
-    "hub": (1_745, 74),  # pasted addresses; repositories without a model; servers without ranges
+    "hub": (1_747, 74),  # pasted addresses; repositories without a model; servers without ranges
     "identity": (62, 10),  # hashes whole files, for bench and hub
     "kernels": (10, 10),
     "keywords": (231, 11),  # the options of answers, once in engine; names from other tools

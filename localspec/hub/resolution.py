@@ -81,11 +81,13 @@ def identify(reference: Reference) -> Path | Repository | None:
 def _first_part(path: Path) -> Path:
     """The first part of the model at a path."""
     try:
-        is_folder = path.is_dir()
+        path.stat()  # from Python 3.14 on, `is_dir` does not tell
     except PermissionError as error:
         what = f"{_shown(path)} cannot be read: {error.strerror}."
         raise ModelNotFound(f"{what} Check the permissions of its folders.") from None
-    if is_folder:
+    except OSError:
+        pass
+    if path.is_dir():
         first = next(iter(sorted(path.glob("*.gguf"))), None)
         step = "It has no GGUF file: convert the model with llama.cpp's convert_hf_to_gguf.py."
         step = f"Name a file in it: {_shown(first)}." if first else step
