@@ -199,8 +199,8 @@ class AsyncStream(Unique, AbstractAsyncContextManager["AsyncStream"]):
             self._stream.close()
 
     async def completion(self) -> Completion:
-        """Run to the end and return the whole answer, or raise as often the error of one that
-        failed."""
+        """Run to the end and return the whole answer; raises the error of one that did not begin,
+        as often as it is called."""
         while await self.next() is not None:
             pass
         if self._error is not None:

@@ -27,7 +27,7 @@ _SUMMED = (
 )
 
 
-def timings(stats: GenerationStats, *, silent: bool = False) -> dict[str, Any]:
+def timings(stats: GenerationStats, *, silent: bool) -> dict[str, Any]:
     read = stats.prompt_tokens - stats.cached_tokens
     prompt_ms, ms = stats.prompt_seconds * 1e3, stats.decode_seconds * 1e3
     later = max(0, stats.generated_tokens - 1)  # the first one comes with the prompt

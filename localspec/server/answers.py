@@ -27,7 +27,7 @@ from localspec.prompting.reasoning import (
     Text,
     Thought,
 )
-from localspec.server.answer_figures import TextOffsets
+from localspec.server.answer_figures import TextOffsets, timings
 from localspec.server.model_hosts import ModelHost
 from localspec.server.near_json import missing_end, parse_partial
 from localspec.text import finite
@@ -126,6 +126,11 @@ class Answer:
     _calling: bool = False
     _processed: int = -1
     _reading_since: float = 0.0
+
+    @property
+    def timings(self) -> dict[str, Any]:
+        """llama.cpp's figures of the answer so far."""
+        return timings(self.stream.stats, silent=self.ask.silent)
 
     @property
     def called(self) -> bool:

@@ -17,7 +17,7 @@ from localspec.errors import SessionError
 from localspec.prompting.marked_text import unmarked
 from localspec.prompting.prompt import Tokens
 from localspec.prompting.reasoning import reasons
-from localspec.server.answer_figures import TextOffsets, chat_logprobs, text_of_tokens, timings
+from localspec.server.answer_figures import TextOffsets, chat_logprobs, text_of_tokens
 from localspec.server.answers import Answer, AnswerPart, Answers, StreamRequest
 from localspec.server.chat_prompt import chat_text, mark_chat
 from localspec.server.failures import ApiError
@@ -84,7 +84,7 @@ class CompletionReply(Reply):
             if part.logprobs:
                 found["completion_probabilities"] = self._probabilities(part.logprobs)
             if self._wanted.timings_per_token:
-                found["timings"] = timings(answer.stream.stats)
+                found["timings"] = answer.timings
             if text or not excess:
                 yield found
             most = self._wanted.t_max_predict_ms or 0.0
@@ -157,7 +157,7 @@ class CompletionReply(Reply):
             "stop_type": kind,
             "stopping_word": (stream.stopped or "") if kind == "word" else "",
             "tokens_cached": len(stream.context) - 1,
-            "timings": timings(stats, silent=ask.silent),
+            "timings": answer.timings,
         }
         if answer.logprobs and not self.streamed:
             found["completion_probabilities"] = self._probabilities(answer.logprobs[: len(tokens)])

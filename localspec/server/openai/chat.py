@@ -17,7 +17,7 @@ from localspec.decoding.session import ContextShift
 from localspec.keywords import AnswerKeywords
 from localspec.prompting.prompt import Tokens
 from localspec.prompting.reasoning import CallBegins, Piece, Text, Thought
-from localspec.server.answer_figures import Speculation, chat_logprobs, text_of_tokens, timings
+from localspec.server.answer_figures import Speculation, chat_logprobs, text_of_tokens
 from localspec.server.answers import Answer, AnswerPart, Answers, Call, StreamRequest
 from localspec.server.chat_prompt import Chat, request_of
 from localspec.server.failures import ApiError
@@ -273,8 +273,7 @@ class OpenaiReply(Reply):
         return {**self._head, "choices": [choice], **figures, **more}
 
     def _with_figures(self, choices: list[dict[str, Any]]) -> dict[str, Any]:
-        told = timings(self.answer.stream.stats, silent=self.answer.ask.silent)
-        figures = {"usage": self._usage(), "timings": told}
+        figures = {"usage": self._usage(), "timings": self.answer.timings}
         return {**self._head, "choices": choices, **figures}
 
     def _usage(self) -> dict[str, Any]:
@@ -319,9 +318,9 @@ class ChatReply(OpenaiReply):
         if part.piece is not None or part.logprobs or "speculation" in more:
             delta = _delta(part.piece or Text(""), answer.calls)
             if self._wanted.timings_per_token:
-                more["timings"] = timings(answer.stream.stats)
+                more["timings"] = answer.timings
         if part.complete:
-            more["timings"] = timings(answer.stream.stats)
+            more["timings"] = answer.timings
             if self._speculation:
                 more["speculation"] = self._speculation[answer.number].figures()
         if delta or more:

@@ -11,7 +11,7 @@ from localspec import Engine, GenerationStats
 from localspec.prompting.marked_text import mark_text, unmarked
 from localspec.prompting.prompt import Tokens, prompt_tokens
 from localspec.prompting.reasoning import Text
-from localspec.server.answer_figures import TextOffsets, text_logprobs, text_of_tokens, timings
+from localspec.server.answer_figures import TextOffsets, text_logprobs, text_of_tokens
 from localspec.server.answers import AnswerPart, Answers, StreamRequest
 from localspec.server.failures import ApiError
 from localspec.server.openai.chat import AnswerFields, OpenaiReply
@@ -227,8 +227,7 @@ class CompletionReply(OpenaiReply):
             yield self._event(choice, prompt_progress=part.progress)
         elif part.complete:
             whole["finish_reason"] = choice["finish_reason"]
-            figures = timings(part.answer.stream.stats, silent=part.answer.ask.silent)
-            yield self._event(choice, timings=figures)
+            yield self._event(choice, timings=part.answer.timings)
         elif part.piece is not None or part.logprobs:
             whole["text"] += choice["text"]
             for name, more in (choice["logprobs"] or {}).items():
