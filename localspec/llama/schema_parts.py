@@ -124,7 +124,7 @@ def patterns_in(part: Any, root: Mapping[str, Any], known: dict[int, int]) -> in
     if id(part) not in known:
         known[id(part)] = 0  # until it is counted, as it may refer to itself
         apart = [one for key, one in part.items() if key not in COMPOSED | _DEFINITIONS]
-        target = target_of(str(part.get("$ref")), root)
+        target = target_of(part["$ref"], root) if isinstance(part.get("$ref"), str) else None
         others = part.get("anyOf"), part.get("oneOf"), target, *_options(part, "allOf")
         counts = [patterns_in(one, root, known) for one in (apart, *others)]
         counts[0] = max(counts[0], isinstance(part.get("pattern"), str))
