@@ -84,7 +84,13 @@ class AsyncEngine(Unique, AbstractAsyncContextManager["AsyncEngine"]):
             if progress is not None:
                 asked["progress"] = partial(call_soon, loop, progress)
             owner = await self._reader()
-            await self._in_turn(lambda: answer.begun(self.engine.stream(prompt, **asked), owner))
+            reference = weakref.ref(answer)  # the thread may outlast an answer that is dropped
+
+            def begin() -> None:
+                if (wanted := reference()) is not None:
+                    wanted.begun(self.engine.stream(prompt, **asked), owner)
+
+            await self._in_turn(begin)
 
         return AsyncStream(opening)
 

@@ -4,7 +4,9 @@ import asyncio
 import gc
 import inspect
 import threading
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from concurrent.futures.thread import _WorkItem
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -246,6 +248,21 @@ async def test_abandoned_streams_are_freed(async_engine: AsyncEngine, plain: Ans
     assert threads() == ["localspec-async"]
     gc.collect()
     assert sum(isinstance(one, localspec.AsyncStream) for one in gc.get_objects()) < 5
+
+
+async def test_dropped_stream_ends_while_its_thread_is_slow(
+    async_engine: AsyncEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run_slowly(item: _WorkItem[object]) -> None:
+        run(item)
+        time.sleep(0.02)  # a busy machine, between the result and the end of the work
+
+    run = _WorkItem[object].run
+    monkeypatch.setattr(_WorkItem, "run", run_slowly)
+    for _ in range(3):
+        stream = async_engine.stream(PROMPT, max_tokens=900, sampling=GREEDY)
+        assert await stream.next()
+        del stream
 
 
 async def test_errors_are_raised_at_the_first_step(async_engine: AsyncEngine) -> None:
