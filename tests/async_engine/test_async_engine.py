@@ -253,11 +253,11 @@ async def test_abandoned_streams_are_freed(async_engine: AsyncEngine, plain: Ans
 async def test_dropped_stream_ends_while_its_thread_is_slow(
     async_engine: AsyncEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def run_slowly(item: _WorkItem[object]) -> None:
-        run(item)
+    def run_slowly(*item: object) -> None:
+        run(*item)
         time.sleep(0.02)  # a busy machine, between the result and the end of the work
 
-    run = _WorkItem[object].run
+    run: Callable[..., None] = _WorkItem.run
     monkeypatch.setattr(_WorkItem, "run", run_slowly)
     for _ in range(3):
         stream = async_engine.stream(PROMPT, max_tokens=900, sampling=GREEDY)
