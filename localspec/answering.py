@@ -236,8 +236,8 @@ def constraint_of(
             "A grammar, a JSON schema and a regular expression cannot be combined. Give one "
             "of them."
         )
-    from localspec.llama.grammar import Grammar  # llguidance is loaded where it is used
-    from localspec.llama.intended_schema import parse_schema
+    from localspec.grammars.grammar import Grammar  # llguidance is loaded where it is used
+    from localspec.grammars.intended_schema import parse_schema
 
     closes = closes if options.thinks else ""
     if schema is not None:

@@ -20,7 +20,7 @@ LAYERS = (
     ("decoding",),
     ("llama",),
     ("remote",),
-    ("gguf",),
+    ("gguf", "grammars"),
     ("policy", "prompting", "retrieval"),
     ("drafters",),
     ("keywords", "sessions"),
@@ -156,19 +156,20 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "files": (175, 13),  # file systems without locks or sizes; files that are not GGUF
     # Missing parts, once in hub; value types and disk space, once in bench; incomplete downloads.
     "gguf": (1_745, 81),  # advice for the pieces of a split file; a cache of recently read files
+    # Patterns: ECMA's and Python's syntax; lookahead and lookbehind; sets that exclude quotes.
+    # Schemas: OpenAPI's, zod's and pydantic's; names of keys; closed parts of allOf; dialects;
+    # unevaluated, required and dependent properties; small bounds; formats; endless references.
+    # Tokens and forced text; custom tools; GBNF whose longest match would be wrong.
+    "grammars": (1_725, 36),  # once in llama; GBNF by characters; what schemas compose
     "history": (1_563, 56),  # integers beyond SQLite's; damaged schemas; another file
     # Names damaged files, with the commands that download them again; knows ollama's spelling.
     "hub": (1_747, 74),  # pasted addresses; repositories without a model; servers without ranges
     "identity": (62, 10),  # hashes whole files, for bench and hub
     "kernels": (10, 10),
     "keywords": (231, 11),  # the options of answers, once in engine; names from other tools
-    # Models: chosen logits; errors after closing; huge pages; kept graphs; interrupted opening;
-    # aborts when memory runs out; hybrid processors and containers; gevent.
-    # Patterns: ECMA's and Python's syntax; lookahead and lookbehind; sets that exclude quotes.
-    # Schemas: OpenAPI's, zod's and pydantic's; names of keys; closed parts of allOf; dialects;
-    # unevaluated, required and dependent properties; small bounds; formats; endless references.
-    # Grammars: tokens and forced text; custom tools; GBNF whose longest match would be wrong.
-    "llama": (6_316, 255),  # GBNF by characters; what schemas compose; calls while a model closes
+    # Chosen logits; errors after closing; huge pages; kept graphs; interrupted opening; aborts when
+    # memory runs out; hybrid processors and containers; gevent.
+    "llama": (4_592, 219),  # calls while a model closes
     "llm_plugin": (100, 10),  # separates reasoning from answers; system prompts of earlier turns
     "loading": (894, 22),  # reads Medusa heads; discards measurements on a busy machine
     "pairing": (877, 56),  # forecasts for experts and instruction sets; containers' memory
@@ -200,7 +201,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "typed": (98, 10),  # names of functions; huge numbers and NaN; empty paths
     "verify": (1_280, 62),  # compares a certificate with the local files and versions
     "worker_threads": (43, 10),
-    "tests": (39_986, None),  # systems with limits; typed commands; pins; races of threads
+    "tests": (39_991, None),  # systems with limits; typed commands; pins; races of threads
     "tools": (3_375, None),  # estimates for larger models, an agent's session, schema masks
 }
 """For each room, the most lines of Python and the most public names; None: names are not limited.

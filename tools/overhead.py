@@ -31,10 +31,10 @@ from localspec.decoding.acceptance import GreedyMatch
 from localspec.decoding.interfaces import Drafter
 from localspec.decoding.loop import speculate
 from localspec.drafters.composition import compose
+from localspec.grammars.grammar import Grammar
 from localspec.hub.packages import NAME as SMOLLM2
 from localspec.hub.resolution import resolve
 from localspec.llama.cores import default_threads
-from localspec.llama.grammar import Grammar
 from localspec.llama.vocabulary import Vocabulary
 from tests.support import ggufs
 from tests.support.sessions import a_session, make_drafts_cheap

@@ -12,7 +12,7 @@ import jinja2
 from jinja2 import meta
 
 from localspec.errors import UsageError
-from localspec.llama.schema_parts import map_schemas
+from localspec.grammars.schema_parts import map_schemas
 from localspec.prompting.detokenizer import OPENS
 from localspec.prompting.marked_text import mark_all, mark_text, unmark_all, unmarked
 from localspec.prompting.reasoning import thought_marks

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from pydantic_core import from_json
 
-from localspec.llama.schema_parts import resolve_reference
+from localspec.grammars.schema_parts import resolve_reference
 
 _COMMENT = r"//[^\n]*(?=\n|\Z)|/\*(?:[^*]|\*(?!/))*(?:\*/|\Z)"
 PLAIN_WORDS, _WORDS = (

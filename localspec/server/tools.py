@@ -10,10 +10,10 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
+from localspec.grammars.grammar import check_lark, lark_of_regex
+from localspec.grammars.intended_schema import parse_schema
+from localspec.grammars.json_schema import grammar_of, in_lark, make_enforceable
 from localspec.keywords import AnswerKeywords
-from localspec.llama.grammar import check_lark, lark_of_regex
-from localspec.llama.intended_schema import parse_schema
-from localspec.llama.json_schema import grammar_of, in_lark, make_enforceable
 from localspec.prompting.reasoning import CallArguments, CallBegins, Piece, Plain, Reader
 from localspec.server.call_formats import FUNCTIONARY
 from localspec.server.failures import ApiError, logger

@@ -7,7 +7,7 @@ from functools import partial
 from itertools import product
 
 from localspec.decoding.params import SamplingParams
-from localspec.llama.grammar import Grammar
+from localspec.grammars.grammar import Grammar
 from localspec.verify.checks import Deadline, Effort, Outcome, excess, skipped_ways
 from localspec.verify.subject import PLAIN, PlainAnswer, Subject, SubjectAnswer, rounding_distances
 

@@ -9,8 +9,8 @@ import jsonschema
 import pytest
 
 from localspec import Drafting, Engine, ModelOptions, SamplingParams, UsageError
-from localspec.llama.grammar import Grammar
-from localspec.llama.intended_schema import parse_schema
+from localspec.grammars.grammar import Grammar
+from localspec.grammars.intended_schema import parse_schema
 from localspec.llama.model import Model
 from localspec.llama.vocabulary import Vocabulary
 from tests.llama.conftest import smaller, vocabulary

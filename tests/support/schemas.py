@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from localspec.llama.grammar import Grammar
+from localspec.grammars.grammar import Grammar
 from localspec.llama.vocabulary import Vocabulary
 from tests.conftest import DATA
 

@@ -13,7 +13,7 @@ from urllib.parse import unquote
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from localspec.llama.intended_schema import normalise
+from localspec.grammars.intended_schema import normalise
 from localspec.server.failures import ApiError, logger
 from localspec.server.near_json import dump
 from localspec.server.tools import NO_PARAMETERS, Tool, custom_tool

@@ -7,7 +7,7 @@ import pytest
 from gguf import TokenType
 
 from localspec import ModelOptions, UsageError
-from localspec.llama.grammar import Grammar
+from localspec.grammars.grammar import Grammar
 from localspec.llama.model import Model
 from localspec.llama.vocabulary import Vocabulary
 from tests.support.retokenised import with_special_tokens

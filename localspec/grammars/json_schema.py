@@ -11,9 +11,9 @@ from typing import Any
 from urllib.parse import quote
 
 from localspec.errors import UsageError
-from localspec.llama.intended_schema import intended
-from localspec.llama.patterns import FORMATS, MAX_PATTERN, as_rust, without_look_ahead
-from localspec.llama.schema_parts import (
+from localspec.grammars.intended_schema import intended
+from localspec.grammars.patterns import FORMATS, MAX_PATTERN, as_rust, without_look_ahead
+from localspec.grammars.schema_parts import (
     COMPOSED,
     forbid_endless,
     map_schemas,

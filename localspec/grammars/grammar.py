@@ -16,9 +16,9 @@ from llguidance import LLMatcher, LLParserLimits, LLTokenizer, regex_to_lark
 from localspec.decoding.distribution import Ids
 from localspec.decoding.sampling import NEVER, Row, top_ids
 from localspec.errors import UsageError
-from localspec.llama import json_schema
-from localspec.llama.gbnf import MAX_RULES, lark_of
-from localspec.llama.patterns import MAX_PATTERN, as_rust
+from localspec.grammars import json_schema
+from localspec.grammars.gbnf import MAX_RULES, lark_of
+from localspec.grammars.patterns import MAX_PATTERN, as_rust
 from localspec.llama.vocabulary import Vocabulary
 
 _LARK = re.compile(r"(?m)^\s*(?:%llguidance\b|[?!]?start\s*(?:\[[^]\n]*\])?\s*:(?!:=))")

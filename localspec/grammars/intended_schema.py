@@ -8,9 +8,9 @@ from itertools import chain, combinations
 from typing import Any
 
 from localspec.errors import UsageError
-from localspec.llama.one_of import exclude_each_other
-from localspec.llama.patterns import FORMATS
-from localspec.llama.schema_parts import (
+from localspec.grammars.one_of import exclude_each_other
+from localspec.grammars.patterns import FORMATS
+from localspec.grammars.schema_parts import (
     MAPS,
     Change,
     composed_of,

@@ -9,9 +9,9 @@ import jsonschema
 import pytest
 
 from localspec import UsageError
-from localspec.llama.grammar import Grammar
-from localspec.llama.intended_schema import parse_schema
-from localspec.llama.json_schema import make_enforceable
+from localspec.grammars.grammar import Grammar
+from localspec.grammars.intended_schema import parse_schema
+from localspec.grammars.json_schema import make_enforceable
 from localspec.llama.vocabulary import Vocabulary
 from localspec.server.tools import Tool, ToolChoice, call_format
 from tests.support.schemas import allows_value, check_texts, suite, walk

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from itertools import permutations
 from typing import Any
 
-from localspec.llama.schema_parts import Change
+from localspec.grammars.schema_parts import Change
 
 _MOST = 50
 """Maximum number of alternatives, which are compared pairwise."""

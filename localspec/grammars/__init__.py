@@ -1,0 +1,1 @@
+"""Grammars that answers follow: JSON schemas, regular expressions, GBNF and Lark, by llguidance."""
