@@ -187,7 +187,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # call; custom tools with a grammar; results of any kind; tools that come and go.
     # Requests: fields of coding agents; reasoning to keep; base64; infill; incomplete requests.
     # Models: unloading after an answer; ollama's that are not loaded; stops while one loads.
-    "server": (6_060, 206),  # page.html; names of tools; kept thoughts; threads; ollama's clients
+    "server": (6_073, 206),  # page.html; names of tools; kept thoughts; ollama's clients; cut answers
     "sessions": (663, 22),  # chooses which caches to keep; files that cannot be mapped
     "settings": (122, 10),  # values that are not UTF-8
     "signals": (88, 10),  # signals during imports that swallow them; the shell that reports a kill
@@ -201,7 +201,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "typed": (98, 10),  # names of functions; huge numbers and NaN; empty paths
     "verify": (1_280, 62),  # compares a certificate with the local files and versions
     "worker_threads": (43, 10),
-    "tests": (39_991, None),  # systems with limits; typed commands; pins; races of threads
+    "tests": (39_998, None),  # systems with limits; typed commands; pins; newer Pythons
     "tools": (3_375, None),  # estimates for larger models, an agent's session, schema masks
 }
 """For each room, the most lines of Python and the most public names; None: names are not limited.

@@ -182,7 +182,22 @@ class _Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._draining.set()
-        await super().shutdown(sockets)
+        cutting = asyncio.ensure_future(self._cut_off())
+        try:
+            await super().shutdown(sockets)
+        finally:
+            cutting.cancel()
+
+    async def _cut_off(self) -> None:
+        # Since Python 3.12, asyncio waits for a server's connections even if `force_exit` is set.
+        while not self.cut:
+            await asyncio.sleep(0.1)
+        self.abort_connections()
+
+    def abort_connections(self) -> None:
+        """An answer that still runs is cut off, so that it does not look complete."""
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()
 
 
 def serve(
@@ -255,9 +270,7 @@ async def _serve(state: ServerState, server: _Server, listeners: list[socket.soc
     try:
         await server.serve(sockets=listeners)
     finally:
-        # An answer that still runs is cut off; it must not look complete.
-        for connection in list(server.server_state.connections):
-            connection.transport.abort()
+        server.abort_connections()
         for host in state.models.hosts:
             for _, stream in list(host.slots.values()):
                 stream.cancel()
