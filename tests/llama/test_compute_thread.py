@@ -84,12 +84,17 @@ class Yielding(queue.SimpleQueue):
             parent.switch()
         return super().get(*arguments, **more)
 
-def start(function, arguments, start_thread=threading._start_new_thread):
-    if function.__self__.name != "localspec-compute":
-        return start_thread(function, arguments)
-    greenlet(function).switch(*arguments)
+new = "_start_new_thread"  # until Python 3.12
+name = new if hasattr(threading, new) else "_start_joinable_thread"
+start_thread = getattr(threading, name)
 
-queue.SimpleQueue, threading._start_new_thread = Yielding, start
+def start(function, *arguments, **more):
+    if function.__self__.name != "localspec-compute":
+        return start_thread(function, *arguments, **more)
+    greenlet(function).switch()
+
+queue.SimpleQueue = Yielding
+setattr(threading, name, start)
 import localspec
 localspec.load(context=256, threads=1)
 """
