@@ -44,10 +44,13 @@ def n_layers(file: GGUFFile) -> int:
 
 
 class Dimensions:
-    """Sizes of a model that is opened as a target with these options."""
+    """Sizes of a model that is opened as a target with these options. `cells`: of its KV cache."""
 
     def __init__(self, file: GGUFFile, options: ModelOptions) -> None:
         self.file, self.options = file, options
+        self.n_layers, self.width = n_layers(file), file.count("embedding_length")
+        self.cells = -(-default_context(file, options) // 256) * 256  # llama.cpp rounds up
+        self.vocabulary = len(file.array("tokenizer.ggml.tokens") or ())
         self.by_layer: dict[int, dict[str, TensorInfo]] = defaultdict(dict)
         for tensor in file.tensors:
             layer = self.layer_of(tensor)
@@ -58,23 +61,6 @@ class Dimensions:
     def layer_of(tensor: TensorInfo) -> int | None:
         found = _BLOCK.match(tensor.name)
         return None if found is None else int(found[1])
-
-    @property
-    def n_layers(self) -> int:
-        return n_layers(self.file)
-
-    @property
-    def width(self) -> int:
-        return self.file.count("embedding_length")
-
-    @property
-    def cells(self) -> int:
-        """Cells of the KV cache; llama.cpp rounds up to a multiple of 256."""
-        return -(-default_context(self.file, self.options) // 256) * 256
-
-    @property
-    def vocabulary(self) -> int:
-        return len(self.file.array("tokenizer.ggml.tokens") or ())
 
     def uses_kernels(self, tensor: TensorInfo) -> bool:
         """Whether localspec's kernels will copy a tensor, and release its mapped pages; a guess."""
