@@ -12,11 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from rich import box
-from rich.console import Console
-from rich.table import Table
-
-from tools.endure.outcome import Outcome, run_part
+from tools.endure.outcome import run_part
 
 PARTS = {
     "kills": ("killed_chats", 2000, "kills of the chat"),
@@ -33,32 +29,22 @@ def main() -> int:
     options.add_argument("--seed", type=int, default=0)
     args = options.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="endure-"))
-    console = Console(width=100, highlight=False)
     outcomes = []
     for option, (name, *_) in PARTS.items():
         count = getattr(args, option)
         if count:
             print(f"{name} …", file=sys.stderr, flush=True)
             outcomes.append(run_part(name, folder / name, count, args.seed))
-    console.print(table(outcomes))
+    print("| what | how many | what was seen | failures |\n|---|---:|---|---:|")
+    for one in outcomes:
+        how_many = f"{one.count:,} {one.unit}"
+        print(f"| {one.what} | {how_many} | {one.seen} | {len(one.failures)} |")
     failures = [f"{each.what}: {failure}" for each in outcomes for failure in each.failures]
     if not failures:
         shutil.rmtree(folder)
         return 0
-    console.print(*failures, f"Their files: {folder}", sep="\n", markup=False, soft_wrap=True)
+    print(*failures, f"Their files: {folder}", sep="\n")
     return 1
-
-
-def table(outcomes: list[Outcome]) -> Table:
-    shown = Table(box=box.SIMPLE)
-    shown.add_column("what", max_width=24)
-    shown.add_column("how many", justify="right", no_wrap=True)
-    shown.add_column("what was seen")
-    shown.add_column("failures", justify="right")
-    for each in outcomes:
-        number = f"{each.count:,} {each.unit}"
-        shown.add_row(each.what, number, each.seen, str(len(each.failures)))
-    return shown
 
 
 if __name__ == "__main__":
