@@ -25,6 +25,7 @@ from localspec import (
     UsageError,
     load_async,
 )
+from localspec.llama import compute_thread
 from tests.engine.test_engine import untyped
 from tests.support import inside
 from tests.support.sessions import make_drafts_cheap
@@ -70,6 +71,7 @@ def plain(engine: Engine) -> Answers:
 def _known_costs(engine: Engine, caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     make_drafts_cheap(engine)
     yield
+    compute_thread.settle(PATIENCE)  # an answer that was dropped ends there
     assert not inside.slots(engine).tasks
     gc.collect()  # asyncio logs unawaited tasks when they are collected
     assert not [record for record in caplog.records if record.name == "asyncio"]
@@ -174,9 +176,8 @@ async def test_leaving_frees_the_engine(
     with suppress(ZeroDivisionError, asyncio.CancelledError):
         await reading
     before = stream.stats.target_passes
-    await until(lambda: not inside.slots(async_engine.engine).tasks)
+    await until(lambda: stream.finish_reason == "cancelled")
     assert stream.stats.target_passes <= before + 1
-    assert stream.finish_reason == "cancelled"
     assert 0 < stream.stats.generated_tokens < 900
     assert await generate(async_engine, PROMPT, 24) == plain(PROMPT, 24)
 
@@ -188,8 +189,8 @@ async def test_task_is_cancelled_during_the_prompt(async_engine: AsyncEngine) ->
     reading.cancel()
     with pytest.raises(asyncio.CancelledError):
         await reading
-    await until(lambda: not inside.slots(async_engine.engine).tasks)
-    assert (stream.finish_reason, stream.text) == ("cancelled", "")
+    await until(lambda: stream.finish_reason == "cancelled")
+    assert stream.text == ""
 
 
 async def test_waiting_task_is_cancelled(async_engine: AsyncEngine, plain: Answers) -> None:
