@@ -221,8 +221,8 @@ class _Handler(BaseHTTPRequestHandler):
     def body(self, body: bytes) -> None:
         for at in range(0, len(body), 65536):
             piece = body[at : at + 65536]
+            self.hub.sent += len(piece)  # first, as its reader may be faster than this thread
             self.wfile.write(piece)
-            self.hub.sent += len(piece)
             self.hub.on_sent(self.hub.sent)
 
 
