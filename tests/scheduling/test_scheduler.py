@@ -276,12 +276,16 @@ def test_reader_that_waits_handles_signals_of_other_threads() -> None:
         threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)),
         threading.Timer(10.0, task.end, (None,)),
     )
-    kill.start()
-    give_up.start()
-    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])  # here, but not in those
+
+    def wait_in_vain() -> None:
+        kill.start()
+        give_up.start()
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])  # here, but not in those
+        next(task.items())
+
     try:
         with pytest.raises(KeyboardInterrupt):
-            next(task.items())
+            wait_in_vain()
         assert not task.over
     finally:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
@@ -305,17 +309,16 @@ def test_task_that_is_cancelled_while_it_begins(monkeypatch: pytest.MonkeyPatch)
 
 def test_close_ends_a_task_that_begins(monkeypatch: pytest.MonkeyPatch) -> None:
     scheduler, make = Scheduler(1), greenlet.greenlet
-    closing = threading.Thread(target=scheduler.close)
+    closing = threading.Thread(target=scheduler.close, args=(0.0,))
 
     def close(run: partial[object]) -> greenlet.greenlet:
         closing.start()
-        closing.join(0.1)
+        closing.join(PATIENCE)
         return make(run)
 
     monkeypatch.setattr(greenlet, "greenlet", close)
     task = scheduler.submit((), lambda task: scheduler.put(task, 0))
     task.wait(PATIENCE)
-    closing.join(PATIENCE)
     assert isinstance(task.error, Cancelled)
 
 
