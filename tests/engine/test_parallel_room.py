@@ -160,24 +160,17 @@ def test_one_thread_may_alternate_between_answers(small: Engine) -> None:
 def test_short_requests_overtake_prompts(parallel: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """It waits for two passes with a chunk at most, and for one chunk that was requested before."""
     passes = record_calls(monkeypatch, inside.shared_contexts(parallel)[0], "decode")
-    begun, counts = threading.Event(), []
+    short, counts = ask(parallel, "Once upon a time", count=2, reuse=False), list[int]()
 
-    def long() -> None:
-        progress = lambda done, _: begun.set() if done > 128 else None  # noqa: E731
-        ask(parallel, LONG * 3, count=2, reuse=False, progress=progress).completion()
-        counts.append(len(passes))
+    def progress(done: int, _: int) -> None:
+        if done > 128 and not counts:
+            counts.append(len(passes))
+            short.begin(lambda: counts.append(len(passes)))
 
-    def short() -> None:
-        begun.wait(60)
-        counts.append(len(passes) - 1)  # one may be made already
-        stream = ask(parallel, "Once upon a time", count=2, reuse=False)
-        next(stream)
-        counts.append(len(passes))
-        stream.completion()
-
-    assert together([long, short]) == [None, None]
-    before, first, end = sorted(counts)
-    assert end - first > 5, "the long prompt was read further"
+    ask(parallel, LONG * 3, count=2, reuse=False, progress=progress).completion()
+    before, first, *_ = counts
+    assert len(passes) - first > 5, "the long prompt was read further"
     read = sum(len(part.tokens) for (parts,) in passes[before:first] for part in parts)
     assert read <= (2 + 2 + 1) * 64 + 8
     assert first - before <= 4
+    assert short.completion().stats.generated_tokens == 2
