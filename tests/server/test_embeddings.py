@@ -1,7 +1,6 @@
 """Embeddings in all protocols, and models that only make embeddings."""
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import reduce
 from operator import getitem
@@ -94,10 +93,9 @@ def test_valid_and_invalid_inputs(
 
 
 def test_embeddings_are_refused_when_the_queue_is_full(tmp_path: Path) -> None:
-    long = {"prompt": "Once upon a time", "n_predict": 400, "ignore_eos": True}
-    with serving(tmp_path, "-c", "512", "-t", "1", "--max-queue", "0") as server:
-        with ThreadPoolExecutor() as pool:
-            pool.submit(server.post, "/completion", long)
+    long = {"prompt": "Once", "n_predict": 1500, "ignore_eos": True, "stream": True}
+    with serving(tmp_path, "-c", "2048", "-t", "1", "--max-queue", "0") as server:
+        with server.send("/completion", long):
             wait_until(lambda: not server.idle, "it answers")
             reply = server.post("/v1/embeddings", {"input": FOX})
         assert reply.status == 429
