@@ -64,6 +64,7 @@ class Chat:
         """Press keys; wait for the screen that they open."""
         await self.press(*keys)
         await self.until(lambda: isinstance(self.app.screen, screen), screen.__name__)
+        await self.settle()
 
     async def resize(self, width: int, height: int) -> None:
         await self.pilot.resize_terminal(width, height)
@@ -92,7 +93,7 @@ class Chat:
         before = self.app.prompt.text
         self.burst(text)
         await self.until(lambda: self.app.prompt.text == before + text, f"typed {text!r}")
-        await self.pilot.pause()
+        await self.settle()
 
     async def command(self, *lines: str, says: str = "", error: bool = True) -> None:
         """Run commands; wait for the notice that begins with `says`."""
@@ -124,7 +125,7 @@ class Chat:
         if hold is not None:
             hold.release()
         await self.until(lambda: self.app.chat_session.running is None, "the answer's end")
-        await self.pilot.pause()
+        await self.settle()
 
     async def until_notice(self, text: str, *, error: bool = True) -> None:
         """Wait for a sentence with this prefix."""
