@@ -54,12 +54,10 @@ def verify(
     source: Source,
     plan: Plan,
     rule: acceptance.AcceptanceRule,
-    *,
-    context: Sequence[int] = (toys.START, 0),
     **options: Any,
 ) -> tuple[acceptance.Verdict, TokenTree]:
     """The verdict of a rule on one draft, and the draft. `options`: of `session_of`."""
-    session = toys.session_of(context, size=model.size, random=random, **options)
+    session = toys.session_of((toys.START, 0), size=model.size, random=random, **options)
     source.begin(session.context)
     tree = proposed(source, session, plan)
     rows = toys.ToyTarget(model).forward(PassRequest(session.context, tree)).rows

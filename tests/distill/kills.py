@@ -35,11 +35,9 @@ def prepare(home: Path) -> Path:
     return target
 
 
-def train(
-    home: Path, target: Path, out: Path, kills: int, seed: int, epochs: int = 2, rounds: int = 0
-) -> tuple[bytes, list[int]]:
-    """Train to the end, with `kills` kills before: once in an on-policy round if there is one, else
-    some steps after the start, and up to 0.05 s later, which may be during a checkpoint.
+def train(home: Path, target: Path, out: Path, kills: int, seed: int) -> tuple[bytes, list[int]]:
+    """Train to the end, with `kills` kills before: once in the on-policy round, else some steps
+    after the start, and up to 0.05 s later, which may be during a checkpoint.
 
     Returns:
         The file, and the last reported step of each process.
@@ -48,7 +46,7 @@ def train(
     for turn in range(kills + 1):
         command = [sys.executable, "-m", "tests.distill.kills"]
         process = subprocess.Popen(
-            [*command, *map(str, (target, out, epochs, rounds))],
+            [*command, *map(str, (target, out))],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -76,11 +74,11 @@ def train(
     return out.read_bytes(), seen
 
 
-def main(target: Path, out: Path, epochs: int, rounds: int) -> None:
+def main(target: Path, out: Path) -> None:
     """Train, print every step, and write a checkpoint after each."""
     training.PAUSE = 0.0
-    request = DistillRequest(target=target, shape="64x1x64", epochs=epochs, batch=96)
-    request = replace(request, rate=3e-3, device="cpu", out=out, rounds=rounds)
+    request = DistillRequest(target=target, shape="64x1x64", epochs=2, batch=96)
+    request = replace(request, rate=3e-3, device="cpu", out=out, rounds=1)
 
     def report(progress: TrainingProgress) -> None:
         print(progress.step, progress.steps, flush=True)
@@ -89,4 +87,4 @@ def main(target: Path, out: Path, epochs: int, rounds: int) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))
+    main(Path(sys.argv[1]), Path(sys.argv[2]))

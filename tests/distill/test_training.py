@@ -169,11 +169,11 @@ def test_on_policy_texts_are_the_drafts(home: Path, monkeypatch: pytest.MonkeyPa
 def test_killed_and_resumed_training_gives_the_same_file(tmp_path: Path) -> None:
     target = kills.prepare(tmp_path)
     out = tmp_path / "whole" / "d.gguf"
-    whole, steps = kills.train(tmp_path, target, out, 0, 0, rounds=1)
+    whole, steps = kills.train(tmp_path, target, out, 0, 0)
     assert steps[0] > 10
     # A finished run starts again.
     out = tmp_path / "torn" / "d.gguf"
-    torn, seen = kills.train(tmp_path, target, out, 5, 1, rounds=1)
+    torn, seen = kills.train(tmp_path, target, out, 5, 1)
     assert len(seen) == 6
     assert 0 <= seen[0] < seen[-2] <= seen[-1] == steps[0]
     assert {steps[0] // 2, -1} & {*seen[:-1]}, "one kill was in the round, maybe before a step"

@@ -61,9 +61,9 @@ PATIENCE = 0.05
 """Seconds; long enough for what is not locked at all."""
 
 
-def open_history(path: Path, *, repair: bool = True) -> History:
+def open_history(path: Path) -> History:
     """A history that does not wait for locks, and retries on every write."""
-    return History(path, repair=repair, patience=PATIENCE, retry=0.0)
+    return History(path, patience=PATIENCE, retry=0.0)
 
 
 def notices(history: History) -> str:

@@ -57,8 +57,8 @@ class RecordingCache:
     def resume(self) -> None: ...
 
 
-def part(*tokens: int, outputs: int = 1) -> PassPart:
-    return PassPart(tokens, range(len(tokens)), ((0,),), outputs)
+def part(*tokens: int) -> PassPart:
+    return PassPart(tokens, range(len(tokens)), ((0,),), 1)
 
 
 class FakeSlot:
@@ -82,8 +82,8 @@ class Fixture:
         caches: dict[Wait, Any] = {Wait.DRAFT: self.draft, Wait.TARGET: self.target}
         self.scheduler = FakeSlots(caches)
 
-    def decode(self, task: Task, *tokens: int, wait: Wait = Wait.TARGET, outputs: int = 1) -> Rows:
-        return self.scheduler.decode(task, wait, part(*tokens, outputs=outputs))[0]
+    def decode(self, task: Task, *tokens: int, wait: Wait = Wait.TARGET) -> Rows:
+        return self.scheduler.decode(task, wait, part(*tokens))[0]
 
     @contextmanager
     def paused_thread(self) -> Iterator[None]:

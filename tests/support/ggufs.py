@@ -209,7 +209,7 @@ sized_llama = partial(
 the time of a pass goes with the size of the file (8 layers: 118 MB; 16: 228 MB)."""
 
 
-def tiny_mamba(path: Path, *, seed: int = 0) -> Path:
+def tiny_mamba(path: Path) -> Path:
     """Write a mamba model: recurrent memory only, which cannot be rolled back."""
     dim, layers, inner, state, conv, dt_rank = 64, 2, 128, 16, 4, 4
     file = ModelFile(
@@ -227,7 +227,6 @@ def tiny_mamba(path: Path, *, seed: int = 0) -> Path:
             "ssm.state_size": state,
             "ssm.time_step_rank": dt_rank,
         },
-        seed=seed,
     )
     decay = np.tile(-np.linspace(0.5, 4.0, state, dtype=np.float32), (inner, 1))
     ones = np.ones(inner, np.float32)
@@ -249,7 +248,7 @@ def tiny_mamba(path: Path, *, seed: int = 0) -> Path:
     return file.write()
 
 
-def tiny_hybrid(path: Path, *, seed: int = 0) -> Path:
+def tiny_hybrid(path: Path) -> Path:
     """Write an lfm2 model: 2 short convolutions around 1 attention layer, width 64.
 
     Its memory is part recurrent. llama.cpp can roll it back, but only within the last batch:
@@ -260,7 +259,7 @@ def tiny_hybrid(path: Path, *, seed: int = 0) -> Path:
     kv_heads = [0, heads, 0]  # 0 makes a layer recurrent
     keys = sizes(dim, len(kv_heads), ff, heads)
     keys |= {"attention.head_count_kv": kv_heads, "shortconv.l_cache": conv}
-    file = ModelFile(path, "lfm2", vocabulary(), keys, name="tiny-hybrid", seed=seed)
+    file = ModelFile(path, "lfm2", vocabulary(), keys, name="tiny-hybrid")
     for i, n_kv in enumerate(kv_heads):
         block = f"blk.{i}"
         file.norm(f"{block}.attn_norm")
@@ -281,7 +280,7 @@ def tiny_hybrid(path: Path, *, seed: int = 0) -> Path:
     return file.write()
 
 
-def tiny_bert(path: Path, *, seed: int = 0) -> Path:
+def tiny_bert(path: Path) -> Path:
     """Write a bert model: embeddings only, no memory, no logits, attention both ways.
 
     The vocabulary is the embedded model's (llama.cpp takes any for this architecture), so that it
@@ -302,7 +301,6 @@ def tiny_bert(path: Path, *, seed: int = 0) -> Path:
             "attention.causal": False,
             "pooling_type": int(PoolingType.MEAN),
         },
-        seed=seed,
         context=context,
     )
     file.f32("position_embd", context, dim)

@@ -315,7 +315,7 @@ class ToySource(Source):
         self._draft(session, plan, tree)
 
 
-def drawn_chain(model: ToyModel, name: str = "toy") -> ToySource:
+def drawn_chain(model: ToyModel) -> ToySource:
     """A source that draws `plan.depth` tokens from a toy model."""
 
     def draft(session: Session, plan: Plan, tree: TokenTree) -> None:
@@ -324,9 +324,9 @@ def drawn_chain(model: ToyModel, name: str = "toy") -> ToySource:
         for _ in range(plan.depth):
             q = model.distribution(context)
             context.append(session.propose(q, len(context) - len(session.context)))
-            node = tree.add(context[-1], node, name, q)
+            node = tree.add(context[-1], node, "toy", q)
 
-    return ToySource(draft, name)
+    return ToySource(draft)
 
 
 def chosen_chain(tokens: Sequence[int], name: str = "toy") -> ToySource:

@@ -140,9 +140,9 @@ class Terminal:
         self._display = []
         return True
 
-    def until(self, condition: Callable[[], object] | str, *, timeout: float = TIMEOUT) -> None:
+    def until(self, condition: Callable[[], object] | str) -> None:
         """Wait until something holds, or a text is shown, however its lines break."""
-        deadline = time.monotonic() + timeout
+        deadline = time.monotonic() + TIMEOUT
         gone: float | None = None
         wanted = condition
         while not (wanted in self.words if isinstance(wanted, str) else wanted()):

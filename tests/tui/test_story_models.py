@@ -69,8 +69,8 @@ def about(shown: Chat) -> str:
     return str(shown.app.screen.query_one("#about", Static).content)
 
 
-async def pick(shown: Chat, key: str = "ctrl+o") -> None:
-    await shown.open(ModelPicker, key)
+async def pick(shown: Chat) -> None:
+    await shown.open(ModelPicker, "ctrl+o")
     await shown.until(lambda: lists(shown)[0].option_count, "models")
 
 
