@@ -239,7 +239,8 @@ def test_signal_waits_for_running_answers(tmp_path: Path, number: signal.Signals
 def test_second_signal_cancels_running_answers(tmp_path: Path) -> None:
     with serving(tmp_path, "-c", "2048", "-t", "1") as server:
         with ThreadPoolExecutor() as pool:
-            asked = pool.submit(server.post, "/v1/completions", {**LONG, "n": 8})
+            longer = {**LONG, "n": 8, "max_tokens": 1900}
+            asked = pool.submit(server.post, "/v1/completions", longer)
             wait_until(lambda: not server.idle, "it is busy")
             server.process.send_signal(signal.SIGINT)
             wait_until(lambda: is_closed(server), "it takes no connections")
