@@ -38,6 +38,7 @@ BY_PIECES = """
 Page = Any
 Open = Callable[..., Page]
 expect: Any = playwright.expect
+expect.set_options(timeout=1000 * PATIENCE)  # its five seconds are few on a busy machine
 
 server = module_server(
     *("-c", "1024", "-t", "1", "--drafter", "ngram", "--temp", "0", "--context-shift"), key=KEY
