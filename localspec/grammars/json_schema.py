@@ -250,12 +250,9 @@ def _add_texts(found: dict[str, Any], part: Mapping[str, Any]) -> dict[str, Any]
     both = {"type": "string", "allOf": [*texts, *forms]}
     if texts and forms and _EXCLUSIVE in str(_fault_of(both)):
         forms = []
-    for text in (*texts, *forms):
-        if text.keys() & found.keys():
-            others = found.get("allOf", [])
-            found["allOf"] = [*others, text] if isinstance(others, list) else others
-        else:
-            found |= text
+    if texts or forms:
+        others = found.get("allOf", [])
+        found["allOf"] = [*others, *texts, *forms] if isinstance(others, list) else others
     return found
 
 
