@@ -63,8 +63,6 @@ class RoleAdapter:
         for message in found:
             if not message.get("tool_calls"):  # templates take an empty list for a call
                 message.pop("tool_calls", None)
-        if self._wants_parts is None:
-            return found  # rendering reports the reason
         for message in found:
             content = message.get("content")
             if message["role"] == "developer":
@@ -140,12 +138,10 @@ class RoleAdapter:
         return all(word in text for word in words)
 
     @cached_property
-    def _wants_parts(self) -> bool | None:
-        """Whether contents must be lists of parts; None if the template shows no message."""
+    def _wants_parts(self) -> bool:
+        """Whether contents must be lists of parts."""
         parts = {"role": "user", "content": [{"type": "text", "text": _OTHER}]}
-        if self._shows(_USER, words=[_OTHER]):
-            return False
-        return True if self._shows(parts, words=[_OTHER]) else None
+        return not self._shows(_USER, words=[_OTHER]) and self._shows(parts, words=[_OTHER])
 
     def _in_parts(self, messages: Messages) -> Messages:
         if not self._wants_parts:
