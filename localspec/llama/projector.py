@@ -87,7 +87,7 @@ class Projector:
         )
         chunks = mtmd.mtmd_input_chunks_init()
         try:
-            if not read.bitmap or read.video_ctx:
+            if not read.bitmap:
                 raise UsageError("An image is damaged. Give another one, as PNG, JPEG, GIF or BMP.")
             text = mtmd.mtmd_input_text(
                 text=marker, text_len=len(marker), add_special=False, parse_special=True
@@ -102,8 +102,6 @@ class Projector:
         finally:
             mtmd.mtmd_input_chunks_free(chunks)
             mtmd.mtmd_bitmap_free(read.bitmap)
-            if read.video_ctx:
-                mtmd.mtmd_helper_video_free(read.video_ctx)
 
     def _part(self, name: str, chunk: Any) -> list[int] | PicturePart:
         mtmd = self._mtmd
@@ -111,8 +109,6 @@ class Projector:
         if mtmd.mtmd_input_chunk_get_type(chunk) == _TEXT:
             tokens = mtmd.mtmd_input_chunk_get_tokens_text(chunk, ctypes.byref(ctypes.c_size_t()))
             return [int(tokens[number]) for number in range(count)]
-        if int(mtmd.mtmd_input_chunk_get_n_pos(chunk)) != count:
-            raise UsageError("An image has more or fewer positions than tokens. Leave it out.")
         digest = hashlib.sha256(f"{self._identity} {name}".encode()).digest()
         first = int.from_bytes(digest[:4], "little")
         chunk = mtmd.mtmd_input_chunk_copy(chunk)
