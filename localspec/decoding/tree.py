@@ -76,9 +76,6 @@ class TokenTree:
         """In the order they were drawn."""
         return self._children[node + 1]
 
-    def child_with(self, node: int, token: int) -> int | None:
-        return next((c for c in self._children[node + 1] if self.tokens[c] == token), None)
-
     def path(self, node: int) -> list[int]:
         """Nodes from the first level down to `node`; empty for ROOT."""
         nodes: list[int] = []

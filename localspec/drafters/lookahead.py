@@ -119,5 +119,5 @@ def _guesses(context: Sequence[int], count: int) -> list[int]:
 
 
 def _below(tree: TokenTree, parent: int, token: int) -> int:
-    existing = tree.child_with(parent, token)
-    return tree.pad(token, parent) if existing is None else existing
+    existing = [child for child in tree.children(parent) if tree.tokens[child] == token]
+    return existing[0] if existing else tree.pad(token, parent)

@@ -275,7 +275,7 @@ class MappedCache:
         self.proposed[number] = best, written
         if written in (-1, best):
             return base
-        began = self.mapping.begins(int(row.argmax()))
+        began = self.mapping.next_token(int(row.argmax()))
         return _with_token(base, written, chance, began, leads=self.chosen)
 
     def _write(self, place: int, *, last: bool) -> tuple[int, float]:

@@ -105,10 +105,6 @@ class VocabularyMap:
         """The share of these target tokens that the draft model has as well, 0 … 1."""
         return float((self.same[np.asarray(tokens, np.int64)] >= 0).mean()) if len(tokens) else 1.0
 
-    def begins(self, draft: int) -> int:
-        """The first target token of a draft token's spelling, or -1."""
-        return self._next(draft, 0)
-
     def may_grow(self, text: bytes) -> bool:
         """Whether this text is a proper prefix of a target token that the draft model lacks."""
         return len(self._lacking.beyond(text)) > 0
@@ -147,13 +143,14 @@ class VocabularyMap:
             near = near[np.argpartition(logits[near], -MOST_LOOSE)[-MOST_LOOSE:]]
         mass = 0.0
         for draft, logit in zip(ids[near].tolist(), logits[near].tolist(), strict=True):
-            token = self._next(draft, start)
+            token = self.next_token(draft, start)
             if token >= 0:
                 ours[token] = np.logaddexp(ours[token], np.float32(logit))
                 mass += float(np.exp(logit - best))
         return mass
 
-    def _next(self, draft: int, start: int) -> int:
+    def next_token(self, draft: int, start: int = 0) -> int:
+        """The target token that continues a draft token's spelling after `start` bytes, or -1."""
         key = (draft, start)
         if key not in self._nexts:
             spelled = self.draft.spelled[draft]

@@ -23,6 +23,7 @@ from localspec.llama.sequences import (
     State,
     copy_state,
     restore_state,
+    sequence_copy,
     shared_prefix,
 )
 
@@ -105,7 +106,7 @@ class Context(NativeCache):
         empty."""
         assert not self.tokens, "it holds another text"
         if tokens:
-            self.shared.share(source, self.sequences.first, len(tokens))
+            sequence_copy(self._native.memory, source, self.sequences.first, 0, len(tokens))
             self.tokens += tokens
             self.common = len(tokens)
 

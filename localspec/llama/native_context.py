@@ -20,7 +20,7 @@ from localspec.llama.cores import default_threads
 from localspec.llama.hidden import HiddenStates
 from localspec.llama.model import Model
 from localspec.llama.options import MAX_LEAVES, MAX_SNAPSHOT_DRAFT, MAX_TREE, ModelOptions
-from localspec.llama.sequences import Sequences, sequence_copy, sequence_remove
+from localspec.llama.sequences import Sequences, sequence_remove
 from localspec.llama.types import TYPE_NUMBERS
 
 BRANCH_IDS = 64
@@ -253,10 +253,6 @@ class SharedContext(NativeContext):
         except BaseException:
             self.close()
             raise
-
-    def share(self, source: int, destination: int, length: int) -> None:
-        """Make a sequence start with another's first tokens, without copying."""
-        sequence_copy(self.memory, source, destination, 0, length)
 
     def answer_sequences(self, number: int) -> Sequences:
         return Sequences(self.memory, self.leaves, number * self.leaves)

@@ -111,7 +111,7 @@ def test_common_prefixes_share_cells(shared: SharedContext, reference: Context) 
     first, *others = slots(shared)
     first.extend(common)
     kept = shared.kept_sequences(0).first
-    shared.share(first.sequences.first, kept, len(common))
+    Context(shared, shared.kept_sequences(0)).begin_with(first.sequences.first, common)
     first.extend([5] * 20)
     for number, cache in enumerate(others):
         cache.begin_with(kept, common)
