@@ -212,11 +212,6 @@ def lark_of_regex(pattern: str) -> str:
         raise UsageError("The regular expression is empty. Leave it out, or give one.")
     _require_length(pattern, "regular expression", MAX_PATTERN)
     pattern = as_rust(pattern)
-    # It has to match as a whole anyway, and llguidance refuses anchors elsewhere.
-    begins = pattern.startswith("^")
-    ends = pattern.endswith("$") and len(re.findall(r"\\*$", pattern[:-1])[0]) % 2 == 0
-    if begins and ends:
-        pattern = f"(?:{pattern[1:-1]})"
     pattern = _HYPHEN.sub(lambda one: one[0] if one[1] is None else rf"{one[1]}\-", pattern)
     return f"start: /{regex_to_lark(pattern, '')}/"
 
