@@ -128,8 +128,6 @@ class _Translation:
             return False
         terminals, root = self._terminals, self._parts["root"]
         after = [_union(terminals[n].first for n in _bits_in(each)) for each in self._following]
-        if any(one.more & characters for one, characters in zip(terminals, after, strict=True)):
-            return False
         places = [] if root.regular else [(root.first, root.first)]
         seen, steps = set[tuple[int, int]](), 0
         for place in places:  # grows
