@@ -146,11 +146,11 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # tokens in bench; interrupted races; the choice of -d auto.
     "cli": (4_999, 156),  # logs that it waits for standard input; refuses empty arguments
     # The protocol of caches; values and biases of any type; drafters call their sources.
-    "decoding": (2_196, 90),  # rows that are partly NaN
+    "decoding": (2_193, 90),  # rows that are partly NaN
     # Drafts and heads with fewer tokens; files that --output must not replace; failures.
     "distill": (2_516, 142),
     "doctor": (248, 12),  # recognizes measurements on a busy machine
-    "drafters": (2_139, 61),  # plans that options fix; windows of small caches
+    "drafters": (2_136, 61),  # plans that options fix; windows of small caches
     "engine": (397, 10),  # frees unreferenced engines; sessions in the home folder
     "errors": (145, 20),  # missing folders, threads, files, extras and /proc
     "files": (175, 13),  # file systems without locks or sizes; files that are not GGUF
@@ -160,7 +160,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Schemas: OpenAPI's, zod's and pydantic's; names of keys; closed parts of allOf; dialects;
     # unevaluated, required and dependent properties; small bounds; formats; endless references.
     # Tokens and forced text; custom tools; GBNF whose longest match would be wrong.
-    "grammars": (1_725, 36),  # once in llama; GBNF by characters; what schemas compose
+    "grammars": (1_715, 36),  # once in llama; GBNF by characters; what schemas compose
     "history": (1_563, 56),  # integers beyond SQLite's; damaged schemas; another file
     # Names damaged files, with the commands that download them again; knows ollama's spelling.
     "hub": (1_747, 74),  # pasted addresses; repositories without a model; servers without ranges
@@ -169,14 +169,14 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "keywords": (231, 11),  # the options of answers, once in engine; names from other tools
     # Chosen logits; errors after closing; huge pages; kept graphs; interrupted opening; aborts when
     # memory runs out; hybrid processors and containers; gevent.
-    "llama": (4_592, 219),  # calls while a model closes
+    "llama": (4_576, 219),  # calls while a model closes
     "llm_plugin": (100, 10),  # separates reasoning from answers; system prompts of earlier turns
     "loading": (894, 22),  # reads Medusa heads; discards measurements on a busy machine
     "pairing": (877, 56),  # forecasts for experts and instruction sets; containers' memory
     "paths": (71, 12),  # file:// addresses
     "policy": (2_042, 70),  # busy periods; corrects measurements on a busy machine
     # Calls by model family; reasoning marks, unless quoted; order of results; ignored roles.
-    "prompting": (2_160, 74),  # continued answers, once in server; malformed calls; long texts; Hy4
+    "prompting": (2_156, 74),  # continued answers, once in server; malformed calls; long texts; Hy4
     "quality": (387, 15),  # checks the suite's name before its file; programs that print endlessly
     "race": (278, 18),
     "remote": (632, 20),

@@ -50,7 +50,9 @@ def test_users_without_a_home_get_the_root(home: dict[str, str]) -> None:
 
 def test_pins_suit_the_oldest_python() -> None:
     oldest = metadata("localspec")["Requires-Python"].removeprefix(">=")
-    needed = {each.name: each.metadata.get("Requires-Python", "") for each in distributions()}
+    needed = {
+        each.name: "".join(each.metadata.get_all("Requires-Python", [])) for each in distributions()
+    }
     pins = (REPOSITORY / "constraints.txt").read_text(encoding="utf-8").splitlines()
     for pin in map(Requirement, pins[1:]):
         if pin.marker is None or pin.marker.evaluate({"python_version": oldest}):
