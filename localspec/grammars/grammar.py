@@ -32,8 +32,6 @@ _LARK_RULE = re.compile(r"(?m)^[ \t]*[?!]?\w+[^\n:]*:")
 _LARK_AND = re.compile(r'/(?:\\.|[^/\\\n])+/|"(?:\\.|[^"\\\n])*"|(&)')
 _NAMED = re.compile(r'/(?:\\.|[^/\\\n])+/|"(?:\\.|[^"\\\n])*"|(<[^<>\s[]+>)')
 """The name of a token in Lark; or a pattern or text, in which there is none."""
-_HYPHEN = re.compile(r"(\\[dswDSW]|(?<!-)(?=-\\[dswDSW]))-(?!-)|\\.", re.DOTALL)
-"""A hyphen next to a class, where it is not a range; or an escape."""
 _INVALID = "The grammar is not valid Lark"
 _MAX_LENGTH = 50_000
 """Maximum characters of a grammar."""
@@ -212,7 +210,6 @@ def lark_of_regex(pattern: str) -> str:
         raise UsageError("The regular expression is empty. Leave it out, or give one.")
     _require_length(pattern, "regular expression", MAX_PATTERN)
     pattern = as_rust(pattern)
-    pattern = _HYPHEN.sub(lambda one: one[0] if one[1] is None else rf"{one[1]}\-", pattern)
     return f"start: /{regex_to_lark(pattern, '')}/"
 
 

@@ -8,10 +8,16 @@ _ECMA = re.compile(
     r"\\u(?P<high>[dD][89abAB]\w\w)\\u(?P<low>[dD][c-fC-F]\w\w)|\\(?P<nul>0)(?!\d)"
     r"|\\[pPuUxN]\{[^}]*\}|\\(?P<letter>[<>]|[^\0-\x7f])|\\c(?P<control>[a-zA-Z])|\\."
     r"|(?P<any>\[\^\])(?!\]|[^]*+?{][^]]*\])"  # in Python, a "]" that begins a set is literal
-    r"|\[(?P<set>\^?\]?(?:\\.|[^]\\])*)\]|\{,(?=\d+\})|\{(?!\d+(?:,\d*)?\})",
+    r"|\[(?P<not>\^?)(?P<set>\]?(?:\\.|[^]\\])*)\]|\{,(?=\d+\})|\{(?!\d+(?:,\d*)?\})",
     re.DOTALL,
 )
 _BRACES = {"{": r"\{", "{,": "{0,"}
+_IN_SET = re.compile(
+    r"(\A-|\\[^dswDSWpP]|[^\\-])-(-\Z|\\[^dswDSWpP]|[^\\-])|\\[pP]\{[^}]*\}|\\."
+    r"|(?!\A)--(?!\Z)|[]&~-]|\[(?!:)",
+    re.DOTALL,
+)
+"""A range, an escape, the sign of a difference, or a literal, such as a hyphen next to a class."""
 _PART = re.compile(r"\\.|\[(?:\\.|[^]\\])*\]|.", re.DOTALL)
 """An escape, a set or a character."""
 _CHARACTERS = re.compile(
@@ -60,20 +66,22 @@ leap seconds are refused elsewhere. Addresses are written in ASCII."""
 def as_rust(pattern: str, *, quoted: bool = False) -> str:
     """Write in Rust's notation what regular expressions of ECMA and Python write otherwise: escaped
     letters, pairs of surrogates, control characters, braces that repeat nothing, the end, and
-    brackets, "&" and "~" in a set. `quoted`: within JSON's strings, where llguidance lets quotes
-    and backslashes through sets that exclude them, unless they exclude a rare control character."""
+    literal characters in a set. `quoted`: within JSON's strings, where llguidance lets quotes and
+    backslashes through sets that exclude them, unless they exclude a rare control character."""
 
-    def in_set(one: re.Match[str]) -> str:
-        return r"\x08" if one[0] == r"\b" else one[1] or "\\"
+    def literal(one: str) -> str:
+        return r"\x08" if one == r"\b" else f"\\{one}" if one in "[]&~-" else one
+
+    def in_set(found: re.Match[str]) -> str:
+        return "-".join(map(literal, found.groups() if found[1] else [found[0]]))
 
     def part(found: re.Match[str]) -> str:
         if found["set"]:
-            literal = re.sub(r"(\\.)|(?=[]&~]|\[(?!:))", in_set, found["set"])
-            inside = _ECMA.sub(part, literal)
-            if quoted and inside.startswith("^"):
-                return rf"[^\x1f[{inside[1:]}]]"
+            inside = _ECMA.sub(part, _IN_SET.sub(in_set, found["set"]))
+            if quoted and found["not"]:
+                return rf"[^\x1f[{inside}]]"
             controls = quoted and re.search(r"\\x00|\\u0000|\\x\{0+\}", inside)
-            return rf"[[{inside}]--\x1f]" if controls else f"[{inside}]"
+            return rf"[[{inside}]--\x1f]" if controls else f"[{found['not']}{inside}]"
         if found["high"]:
             units = bytes.fromhex(found["high"] + found["low"])
             return f"\\x{{{ord(units.decode('utf-16-be')):x}}}"
