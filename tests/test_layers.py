@@ -160,7 +160,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Schemas: OpenAPI's, zod's and pydantic's; names of keys; closed parts of allOf; dialects;
     # unevaluated, required and dependent properties; small bounds; formats; endless references.
     # Tokens and forced text; custom tools; GBNF whose longest match would be wrong.
-    "grammars": (1_729, 36),  # once in llama; GBNF by characters; what schemas compose; sets
+    "grammars": (1_740, 36),  # once in llama; GBNF by characters; what schemas compose; sets; IPv6
     "history": (1_563, 56),  # integers beyond SQLite's; damaged schemas; another file
     # Names damaged files, with the commands that download them again; knows ollama's spelling.
     "hub": (1_747, 74),  # pasted addresses; repositories without a model; servers without ranges

@@ -42,6 +42,15 @@ _DATE = (
     r"|(?:\d\d(?:0[48]|[2468][048]|[13579][26])|(?:[02468][048]|[13579][26])00)-02-29)"
 )
 _TIME = r"(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d(?:\.\d{1,9})?(?:Z|[+-](?:[01]\d|2[0-3]):[0-5]\d)"
+_GROUP = "[0-9a-fA-F]{1,4}"
+_BYTE = r"(?:25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)"
+_PAIR = rf"(?:{_GROUP}:{_GROUP}|(?:{_BYTE}\.){{3}}{_BYTE})"
+_RIGHT = ["", _GROUP, *(rf"(?:{_GROUP}:){{{count}}}{_PAIR}" for count in range(7))]
+"""The groups behind "::" in an address of IPv6, by their number."""
+_IPV6 = "|".join(
+    [f"::{_RIGHT[7]}", _RIGHT[8]]
+    + [f"(?:{_GROUP}(?::{_GROUP}){{0,{6 - n}}})?::{_RIGHT[n]}" for n in range(7)]
+)
 _UUID = "^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-%s[0-9a-fA-F]{3}-%s[0-9a-fA-F]{3}-[0-9a-fA-F]{12}$"
 _BASE64 = "^(?:[A-Za-z0-9%s]{4})*(?:[A-Za-z0-9%s]{2}==|[A-Za-z0-9%s]{3}=)?$"
 _POINTER = "(?:/(?:[^~/]|~[01])*)*"
@@ -53,6 +62,7 @@ FORMATS = {
     "date-time": f"^{_DATE}T{_TIME}$",
     "uuid": _UUID % ("[0-9a-fA-F]", "[0-9a-fA-F]"),
     **{f"uuid{version}": _UUID % (version, "[89abAB]") for version in (1, 3, 4, 5, 6, 7, 8)},
+    "ipv6": f"^(?:{_IPV6})$",
     "base64": _BASE64.replace("%s", "+/"),
     "base64url": _BASE64.replace("%s", "_-"),
     "json-pointer": f"^{_POINTER}$",

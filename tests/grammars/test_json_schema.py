@@ -172,7 +172,7 @@ NESTED = {"$defs": {"a/b": {"type": "integer"}, "c~d": {"type": "null"}}}
         (text_of(r"^(?!-)[a-z-]{1,3}(?<!-)$"), ['"a-b"', '"a"'], ['"a-"', '"-a"', '"abcd"']),
         ({"type": "string", "format": "json-pointer"}, ['""', '"/a/b~0"'], ['"a"', '"/~2"']),
         ({"format": "uri-reference"}, ['"a/b?c#d"', '"http://a.b/"'], ['"a b"', '"a#b#c"']),
-        ({"type": "string", "format": "iri"}, ['"http://a.b/"'], ['"a b"']),
+        ({"anyOf": [{"format": "iri"}, {"format": "ipv6"}]}, ['"a://b"', '"::1.2.3.4"'], ['"a b"']),
         (text_of(SPAN, format="duration"), ['"P1DT2H"', '"PT3S"', '"P2W"'], ['"P"', '"P1DT"']),
         ({"type": "object", "propertyNames": {"pattern": "^..$"}}, ['{"xy":1}'], ['{"x":1}']),
         ({"patternProperties": {"^[[]$": text_of("", maxLength=1e20)}}, ['{"[":""}'], ['{"[":1}']),
