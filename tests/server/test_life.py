@@ -19,7 +19,7 @@ from tests.server.process import PATIENCE, Running, serving, serving_program, wa
 pytestmark = pytest.mark.nightly
 
 TWO = ("-m", "demo", "-m", "demo")
-LONG = {"prompt": "Once upon a time", "max_tokens": 400, "ignore_eos": True, "stream": True}
+LONG = {"prompt": "Once upon a time", "max_tokens": 200, "ignore_eos": True, "stream": True}
 
 
 def is_closed(server: Running) -> bool:
