@@ -238,7 +238,7 @@ class AsyncStream(Unique, AbstractAsyncContextManager["AsyncStream"]):
     async def _wait(self) -> None:
         if asyncio.get_running_loop() is not self._loop:
             raise UsageError(
-                "An event loop reads this answer already. Read it there, or ask again in this one."
+                "Another event loop reads this answer. Read it there, or ask again in this one."
             )
         await self._ready.wait()
         self._ready.clear()
@@ -313,8 +313,8 @@ def _running_loop() -> asyncio.AbstractEventLoop:
         return asyncio.get_running_loop()
     except RuntimeError:
         raise UsageError(
-            "An AsyncEngine needs an event loop of asyncio. Elsewhere, as in trio, call load() and "
-            "its engine in a thread."
+            "An AsyncEngine needs an asyncio event loop. Elsewhere, as in trio, call load() and "
+            "the engine in a thread."
         ) from None
 
 

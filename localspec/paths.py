@@ -56,7 +56,7 @@ def history_file() -> Path:
 
 
 def embedded(name: str) -> Path:
-    """A file of the embedded pair: inside the installed package, or next to it in a checkout."""
+    """A file of the built-in pair: inside the installed package, or next to it in a checkout."""
     package = Path(__file__).resolve().parent
     installed = package / "models" / name
     return installed if installed.exists() else package.parent / "models" / name

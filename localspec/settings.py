@@ -53,7 +53,7 @@ class Settings(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     model: str | None = None
-    """As for `--model`; None is the embedded model."""
+    """As for `--model`; None is the built-in model."""
     draft: str = "auto"
     """A reference, "auto" to choose one for the model, or "none"."""
     drafter: Annotated[str | None, _validated_by(Drafting, "drafter")] = None

@@ -1,4 +1,4 @@
-"""Fixtures over the embedded pair; one open pair serves a whole module."""
+"""Fixtures over the built-in pair; one open pair serves a whole module."""
 
 import json
 import os
@@ -96,12 +96,12 @@ def prompts() -> list[str]:
 
 
 engine = module_pair(context=1024)
-"""The embedded pair with fixed costs of passes."""
+"""The built-in pair with fixed costs of passes."""
 
 
 @pytest.fixture(scope="session")
 def plain_answers(target_path: Path, prompts: list[str]) -> Iterator[Reference]:
-    """Plain decoding of the prompts by the embedded target."""
+    """Plain decoding of the prompts by the built-in target."""
     with localspec.load(target_path, draft=None) as plain:
         yield (known := Reference(plain, prompts))
         known.context.close()

@@ -2,11 +2,11 @@
 
     python -m tools.overhead [--quick]
 
-1. Time per step at depth 4, greedy, on the embedded pair, whose passes are the shortest.
+1. Time per step at depth 4, greedy, on the built-in pair, whose passes are the shortest.
 2. Time per verified row at temperature 0.8, top-k 40, top-p 0.95, over 152,000 tokens.
 3. Time of a mask over 152,000 tokens, along an answer to a schema of 20 properties; and the speed
    of such answers relative to free ones, SmolLM2 without and with drafts.
-4. Time of the policy per step with learning, if every step is planned; embedded pair.
+4. Time of the policy per step with learning, if every step is planned; built-in pair.
 
 Run it on an idle machine: the figures are microseconds. `localspec bench --peers` compares plain
 decoding with llama-cpp-python's `Llama`.
@@ -129,7 +129,7 @@ def time_drafter(drafter: Drafter, spent: list[float]) -> None:
 
 
 def per_plan(rounds: int) -> None:
-    """Time the policy with assumed costs, because drafting the embedded pair would not pay."""
+    """Time the policy with assumed costs, because drafting the built-in pair would not pay."""
     for name, draft in (("with the draft model", "auto"), ("without", None)):
         with localspec.load(draft=draft, options=ModelOptions(context=1024)) as engine:
             make_drafts_cheap(engine)

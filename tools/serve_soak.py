@@ -2,7 +2,7 @@
 
     python -m tools.serve_soak [--requests 10000] [--clients 32] [--slice 1000]
 
-The server is `localspec serve` with the embedded pair, four concurrent answers and a queue of 16. A
+The server is `localspec serve` with the built-in pair, four concurrent answers and a queue of 16. A
 grammar allows each answer only a unique mark. The client leaves one in ten at a random moment; one
 in twenty is malformed and must be refused. Clients that get 429 check Retry-After and retry. After
 each slice all slots must be free; memory, descriptors and threads are printed.

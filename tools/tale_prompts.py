@@ -1,4 +1,4 @@
-"""Write the prompts for tuning the embedded draft: seven kinds of text, without those of the
+"""Write the prompts for tuning the built-in draft: seven kinds of text, without those of the
 benchmark.
 
     python -m tools.tale_prompts CORPUS OUT

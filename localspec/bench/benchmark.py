@@ -149,7 +149,7 @@ def run(
     for temperature in temperatures:
         for arm, prompt in product([arm for arm in left if arm.practises], firsts):
             if arm in left:
-                ask(arm, prompt, temperature, f"{arm.name} practises {prompt.suite}")
+                ask(arm, prompt, temperature, f"warming up {arm.name}: {prompt.suite}")
         kind = "greedy" if temperature == 0 else f"T = {temperature:g}"
         for turn, prompt in product(range(settings.turns), prompts):
             those = [arm for arm in left if turn == 0 or arm.every_turn]

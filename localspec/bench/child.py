@@ -68,7 +68,7 @@ class Child:
         try:
             while not _is_healthy(address):
                 if not self.running:
-                    why = "ended while it started"
+                    why = "exited while starting"
                 elif time.monotonic() > give_up:
                     why = f"was not ready after {seconds:g} seconds"
                 else:
@@ -101,7 +101,7 @@ class Child:
         if late:
             raise NativeError(f"{self.name} had not {done} after {limit:g} seconds.")
         self.process.wait(_STOP_TIMEOUT)
-        raise NativeError(f"{self.name} ended before it had {done}: {self.error_line()}")
+        raise NativeError(f"{self.name} exited before it had {done}: {self.error_line()}")
 
     def error_line(self, *, first: bool = False) -> str:
         """The most useful line of the log: the `first` or last error if there is one.

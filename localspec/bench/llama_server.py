@@ -158,9 +158,9 @@ class LlamaServer(Arm):
                 child.process.wait(1)
             except subprocess.TimeoutExpired:
                 raise NativeError(
-                    f"{self.name} broke off its answer: {error or type(error).__name__}"
+                    f"{self.name} aborted its answer: {error or type(error).__name__}"
                 ) from None
-            raise NativeError(f"{self.name} died while it answered: {child.error_line()}") from None
+            raise NativeError(f"{self.name} exited while answering: {child.error_line()}") from None
 
 
 def _sample(arm: str, reply: dict[str, Any]) -> Sample:

@@ -22,7 +22,7 @@ from localspec.text import printable
 @dataclass(frozen=True, slots=True)
 class ScaledPair:
     """Target and draft of a pair. `draft`: None for the unscaled file; `real`: made from SmolLM2
-    instead of the embedded pair; `disk`: GB needed while writing; at most half of it stays."""
+    instead of the built-in pair; `disk`: GB needed while writing; at most half of it stays."""
 
     target: ModelShape
     draft: ModelShape | None

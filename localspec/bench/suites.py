@@ -18,7 +18,7 @@ from localspec.prompting.template import Message, check_messages
 from localspec.text import decoded
 
 BUILT_IN = Path(__file__).with_name("prompts.jsonl")
-"""Eight prompts each of seven kinds, for the embedded pair."""
+"""Eight prompts each of seven kinds, for the built-in pair."""
 
 SETS = {
     "stories": BUILT_IN,

@@ -274,7 +274,7 @@ def stats_table(found: AnswerResult) -> str:
         ("speed", f"{rate(stats.tokens_per_second)} tok/s after the first token"),
         *_compared(found.figures),
         ("target passes", f"{stats.target_passes}, {stats.tokens_per_pass:.2f} tokens per pass"),
-        ("drafted", f"{counted(stats.drafted, 'token')}, of these {stats.tested:,} tested"),
+        ("drafted", f"{counted(stats.drafted, 'token')} ({stats.tested:,} tested)"),
         ("accepted", _share(stats.accepted, stats.tested)),
     ]
     positions = zip_longest(stats.accepted_per_position, stats.tested_per_position, fillvalue=0)

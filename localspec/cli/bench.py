@@ -187,7 +187,7 @@ def _program(params: o.Params, option: str) -> Path | None:
             "ik_python": "Install ik_llama-cpp-python into a separate environment",
         }
         raise UsageError(
-            f"--{option.replace('_', '-')} names no file: {path}. {how[option]}, "
+            f"--{option.replace('_', '-')}: there is no file {path}. {how[option]}, "
             "or leave the option out."
         )
     return path

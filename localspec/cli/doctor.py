@@ -98,7 +98,7 @@ def _examine(console: Console, models: OpeningOptions, work: Work, *, quick: boo
     console.notices(chosen.notices)
     if none:
         instead = "only the n-gram drafter" if chosen.path is None else chosen.name
-        chosen = ChosenDraft(automatic=True, why=f"none was named; -d auto would take {instead}")
+        chosen = ChosenDraft(automatic=True, why=f"none was given; -d auto would take {instead}")
     if chosen.path is not None and not chosen.own_mtp:
         require_usable(chosen.path, head=True, whole=not quick)
     draft = None if chosen.path is None else read_gguf(chosen.path)

@@ -74,7 +74,7 @@ def text_or_file(value: str | None, option: str, inline: re.Pattern[str]) -> str
     path = expanded(value.removeprefix("@"))
     if not os.path.exists(path):  # unlike Path.exists, it accepts any name
         raise UsageError(
-            f"{option} names no file: {path}. Check the path, or give the text itself."
+            f"{option}: there is no file {path}. Check the path, or give the text itself."
         )
     return decoded(require_file(path, streams=True), str(path))
 

@@ -35,7 +35,7 @@ def models(console: Console, params: o.Params) -> None:
 
     found = [entry for entry in catalog.load().entries if entry.matches(params["words"])]
     record = {"models": [entry.model_dump(exclude_none=True) for entry in found]}
-    nothing = f"The catalogue has nothing with {' and '.join(params['words'])} in it."
+    nothing = f"No model in the catalogue matches {' and '.join(params['words'])}."
     console.result(record, _table(found), nothing)
     if found and not console.json:
         console.notice("'localspec pull NAME --draft auto' downloads one, with its draft.")

@@ -72,7 +72,7 @@ def _catalogue_draft(reference: str, console: Console) -> str | None:
         if entry is not None:
             lacks = f"has no draft for {entry.name}, so none"
         console.notice(
-            f"The catalogue {lacks} is fetched. Name one with --draft, or rely on the n-gram "
+            f"The catalogue {lacks} is downloaded. Name one with --draft, or rely on the n-gram "
             "drafter, which needs none."
         )
         return None

@@ -109,7 +109,7 @@ def read_request(params: Mapping[str, Any], *, default: str | None = None) -> An
     `read_prompt`, and UsageError for an invalid value."""
     opening = read_opening(params)
     if params["raw"] and params["system"] is not None:
-        raise UsageError("--raw leaves no place for --system. Leave out one of them.")
+        raise UsageError("--raw excludes --system. Leave out one of them.")
     if sum(params[name] is not None for name in _CONSTRAINTS) > 1:
         raise UsageError("--grammar, --json-schema and --regex cannot be combined. Give one.")
     longest = opening.max_tokens
@@ -140,7 +140,7 @@ def _images(params: Mapping[str, Any]) -> tuple[bytes, ...]:
     if params["mmproj"] is None:
         raise UsageError("--image needs the model's projector. Name it with --mmproj FILE.")
     if params["raw"]:
-        raise UsageError("--raw leaves no place for --image. Leave out one of them.")
+        raise UsageError("--raw excludes --image. Leave out one of them.")
     from localspec.llama.pictures import require_image
 
     found = []

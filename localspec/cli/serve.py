@@ -204,7 +204,7 @@ def _hosts(
         taken = {alias for other in hosts for alias in (other.name, *other.aliases)}
         if duplicates := taken & {name, *given}:
             raise UsageError(
-                f"Two models have one name, {duplicates.pop()}. Give each its own --alias."
+                f"Two models have the same name, {duplicates.pop()}. Give each its own --alias."
             )
         hosts.append(
             ModelHost(
@@ -236,7 +236,7 @@ def _open_model(
         return opening.load(progress)
     subject = f"{path.name} makes only embeddings and"
     if opening.options.adapters:
-        raise UsageError(f"{subject} supports no adapter. Leave out --lora.")
+        raise UsageError(f"{subject} does not support adapters. Leave out --lora.")
     if session:
         raise UsageError(f"{subject} has no conversation. Leave out --session.")
     model = EmbeddingModel(path, opening.options, progress=progress)

@@ -98,7 +98,7 @@ Prompt and answer:
     --system TEXT
         Set the system message.
     -n --max-tokens N
-        Generate at most N tokens; -1: until the context is full. Default 2048, in a chat -1.
+        Generate at most N tokens; -1: until the context is full. Default 2048; in chats, -1.
     --stop TEXT *
         End the answer before this text (\\n: a line end). Repeatable.
     --grammar TEXT|@FILE *
@@ -155,7 +155,7 @@ Sampling:
 SESSION = parameters("""
 Sessions:
     --session FILE
-        Continue the conversation in this file and save it there, with the models' caches. The file
+        Continue the conversation in this file and save it there, with the KV caches. The file
         is created if it does not exist.
     --prompt-cache SIZE *
         Cache conversations on disk, up to this size (2GB); the least recently used are dropped.

@@ -148,7 +148,7 @@ def _facts(record: dict[str, Any]) -> str:
         ("architecture", record["architecture"]),
         ("parameters", parameters),
         ("quantization", record["quantization"] or "none"),
-        ("context", f"trained on {n:,} tokens" if (n := record["trained_context"]) else "unknown"),
+        ("context", f"{n:,} tokens in training" if (n := record["trained_context"]) else "unknown"),
         ("vocabulary", f"{words['tokens']:,} tokens, {words['model']} / {words['pre_tokenizer']}"),
         ("chat template", f"{len(template)} characters (--template)" if template else "none"),
         ("licence", record["licence"] or "not stated"),

@@ -23,7 +23,7 @@ GROUPS = {
     "Use a model": {
         "run": "Answer one prompt.",
         "chat": "Chat in the terminal.",
-        "serve": "Serve clients of OpenAI, Anthropic, llama.cpp and ollama.",
+        "serve": "Serve the APIs of OpenAI, Anthropic, llama.cpp and ollama.",
     },
     "Models": {
         "models": "List recommended models with their drafts and licences.",

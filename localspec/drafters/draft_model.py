@@ -26,8 +26,8 @@ PRIORS = {
 }
 """Initial weights for a new pair. Features: see `localspec.policy.draft_builder`.
 
-Fitted: greedy and chosen to the embedded pair and SmolLM2 (Q4_0 drafted by Q4_1), coupled ones to
-the embedded pair at T = 0.8."""
+Fitted: greedy and chosen to the built-in pair and SmolLM2 (Q4_0 drafted by Q4_1), coupled ones to
+the built-in pair at T = 0.8."""
 
 
 class DraftModel(ModelSource):

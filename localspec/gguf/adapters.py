@@ -41,8 +41,8 @@ def _require_fits(file: GGUFFile, base: GGUFFile) -> None:
         )
     if file.architecture != base.architecture:
         raise ModelInvalid(
-            f"{file.path} is an adapter of a model of architecture "
-            f"{printable(file.architecture, 40)}, and {base.path.name} is one of "
+            f"{file.path} is an adapter for the architecture "
+            f"{printable(file.architecture, 40)}, but {base.path.name} has the architecture "
             f"{printable(base.architecture, 40)}. Name the model that it was trained for with -m."
         )
     if file.kinds.get(_ALPHA, FLOAT) != FLOAT:

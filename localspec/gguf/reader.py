@@ -284,11 +284,11 @@ def _tensors(
         raise _DamagedFile("has an alignment that is not a power of two")
     found = [_tensor(reader, part) for _ in range(count)]
     if len({tensor.name for tensor in found}) < count:
-        raise _DamagedFile("has two tensors of one name")
+        raise _DamagedFile("has two tensors with the same name")
     base = -(-reader.at // alignment) * alignment
     for tensor in found:
         if tensor.offset % alignment:
-            raise _DamagedFile("has a tensor at an odd place")
+            raise _DamagedFile("has a tensor that is not aligned")
         if base + tensor.offset + tensor.size > size:
             need = max(base + tensor.offset + tensor.size for tensor in found)
             raise _DamagedFile(f"is incomplete: its tensors need {need:,} bytes; it has {size:,}")
@@ -307,5 +307,5 @@ def _tensor(reader: _Reader, part: int) -> TensorInfo:
     label, block, size = kind
     elements = prod(shape)
     if elements >= 1 << 63 or any(n >= 1 << 63 for n in shape) or (shape or (1,))[0] % block:
-        raise _DamagedFile("has a tensor of impossible shape")
+        raise _DamagedFile("has a tensor with an impossible shape")
     return TensorInfo(name, shape, label, reader.u64(), elements // block * size, part)

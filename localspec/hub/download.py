@@ -171,7 +171,7 @@ def _projector_advice(wanted: Repository, found: Listing) -> str:
     if projector is None:
         return ""
     command = shlex.join(["localspec", "pull", f"{wanted.id}:{projector}"])
-    return f" Its projector, for images, is fetched with '{command}'."
+    return f" Its projector, for images, is downloaded with '{command}'."
 
 
 Report = Callable[[int, Literal["download", "check"]], None]

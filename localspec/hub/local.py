@@ -28,7 +28,7 @@ from localspec.llama.outcomes import Outcomes
 from localspec.text import printable
 
 EMBEDDED, PACKAGE, DISTILLED, SELF_MADE = "built-in", "package", "distilled", "self"
-"""Sources: the embedded pair, Python packages, `localspec distill`, `-d self`."""
+"""Sources: the built-in pair, Python packages, `localspec distill`, `-d self`."""
 MOST_ENTRIES = 20_000
 """Limit of files and folders examined under one root."""
 DEEP, SHALLOW = 6, 2

@@ -26,7 +26,7 @@ def installed() -> Path | None:
 
 
 def default_reference() -> str | None:
-    """The model to open by default; None for the embedded pair."""
+    """The model to open by default; None for the built-in pair."""
     return None if installed() is None else NAME
 
 

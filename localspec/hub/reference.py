@@ -6,7 +6,7 @@
     hf.co/user/repo:Q8_0, https://…           the same, as copied from elsewhere
     qwen3-8b, qwen3-8b:Q8_0                   a name in the catalogue
     smollm2                                   a model that a Python package may contain
-    demo                                      the embedded pair
+    demo                                      the built-in pair
 
 `localspec.hub.resolution` finds the file on this machine.
 """
@@ -53,7 +53,7 @@ class Repository:
 
 
 def parse(reference: str | os.PathLike[str] | None) -> Path | Repository | CatalogName | None:
-    """Parse a reference; None is the embedded model. An existing file takes precedence. Raises
+    """Parse a reference; None is the built-in model. An existing file takes precedence. Raises
     UsageError if it cannot name a model."""
     if reference is None or reference == DEMO:
         return None
@@ -141,6 +141,6 @@ def _validate_quant(which: str, text: str) -> str:
 
 def _invalid_reference(text: str) -> UsageError:
     return UsageError(
-        f"'{printable(text)}' names no model. Give a path, user/repo with or without :quant, "
-        "or a name that 'localspec models' lists."
+        f"'{printable(text)}' is not a model reference. Give a path, user/repo with or without "
+        ":quant, or a name that 'localspec models' lists."
     )

@@ -62,7 +62,7 @@ def name_of(reference: Reference, path: Path) -> str:
 
 
 def identify(reference: Reference) -> Path | Repository | None:
-    """Parse a reference into a path, a repository, or None for the embedded model. Raises as
+    """Parse a reference into a path, a repository, or None for the built-in model. Raises as
     `parse`, and ModelNotFound for a name that neither the catalogue nor `localspec list` has."""
     parsed = parse(reference)
     if not isinstance(parsed, CatalogName):

@@ -335,9 +335,9 @@ class Context(NativeCache):
         while not (fits and restore_state(self._native.handle, state, self.sequences.first)):
             self.clear()
             if self._make_room is None:
-                raise NativeError("llama.cpp does not accept the memory of another session.")
+                raise NativeError("llama.cpp does not accept the state of another session.")
             if not (fits and self._make_room()):
-                raise CacheFull("There is no room for the memory of another session.")
+                raise CacheFull("There is no room for the state of another session.")
         self.tokens += tokens
 
     def clear(self) -> None:

@@ -58,7 +58,7 @@ def require_survivable(path: Path, *, cancelled: Callable[[], bool] = lambda: Fa
 
 
 def _facts(path: Path) -> dict[str, Any] | None:
-    """File, build and kernels; None for a missing file or an embedded model."""
+    """File, build and kernels; None for a missing file or a built-in model."""
     ours = {paths.embedded(name) for name in (paths.EMBEDDED_TARGET, paths.EMBEDDED_DRAFT)}
     try:
         if path.resolve() in {p.resolve() for p in ours}:

@@ -82,7 +82,7 @@ class EmbeddingModel(Embedder):
             key = f"{model.metadata.get('general.architecture')}.pooling_type"
             pooling = int(model.metadata.get(key, _NONE))
             if pooling == _RANK:
-                raise NativeError(f"{path} ranks texts. Choose a model that embeds them.")
+                raise NativeError(f"{path} is a reranking model. Choose an embedding model.")
             self._native = NativeContext(
                 model,
                 options,

@@ -87,7 +87,7 @@ class Adapter:
         path = path if colon else text
         if not path.strip():
             raise UsageError(
-                f"'{text}' names no adapter. Give a file, and a scale after a colon if it is not "
+                f"'{text}' is not an adapter. Give a file, and a scale after a colon if it is not "
                 "1, such as style.gguf:0.5."
             )
         return cls(expanded(path), number)

@@ -53,8 +53,8 @@ class Projector:
         if mtmd.mtmd_decode_use_mrope(self._handle):
             self.close()
             raise UsageError(
-                f"{model.path.name} counts positions of images in two dimensions (M-RoPE), which "
-                "localspec does not. Leave out --mmproj, or use llama.cpp's own tools."
+                f"{model.path.name} uses two-dimensional image positions (M-RoPE), which "
+                "localspec does not support. Leave out --mmproj, or use llama.cpp's own tools."
             )
 
     def close(self) -> None:

@@ -20,7 +20,7 @@ from localspec.self_draft.recipe import SELF, SelfDraftRequest
 from localspec.typed import typed
 
 Reference = str | os.PathLike[str]
-"""A path, `user/repo:quant`, a catalogue name, or "demo" for the embedded pair (see
+"""A path, `user/repo:quant`, a catalogue name, or "demo" for the built-in pair (see
 `localspec.hub.reference`)."""
 
 
@@ -90,7 +90,7 @@ def draft_for(
 
 
 def choose_draft(target: Path, options: ModelOptions) -> Choice:
-    # The search takes a while, and the embedded target has its own draft, or one trained here.
+    # The search takes a while, and the built-in target has its own draft, or one trained here.
     if target.resolve() == paths.embedded(paths.EMBEDDED_TARGET).resolve():
         return Choice(best_trained(target), "")
     use = PairUse(

@@ -68,7 +68,7 @@ def open_head(
         )
     if options.draft_adapters:
         raise UsageError(
-            f"{path.name} is a trained head, which accepts no adapter. Leave out --lora-draft."
+            f"{path.name} is a trained head and cannot have an adapter. Leave out --lora-draft."
         )
     file, mine, size = read_gguf(path), target.model, target.model.vocabulary.size
     if kind == MEDUSA:
@@ -128,10 +128,10 @@ def _block_shape(file: GGUFFile) -> BlockShape:
         raise damaged_head(file.path, f"its metadata lacks {DFLASH}.block_size")
     block = _USUAL_BLOCK if block is None else block
     if block < (1 if chained else 2):
-        raise damaged_head(file.path, f"its blocks are of {block} tokens")
+        raise damaged_head(file.path, f"its block size is {block}")
     mask = file.integer("tokenizer.ggml.mask_token_id")
     if mask is None or not 0 <= mask < VocabularyFacts(file).size:
-        raise damaged_head(file.path, "its vocabulary has no token that masks")
+        raise damaged_head(file.path, "its vocabulary has no mask token")
     return BlockShape(
         block,
         mask,

@@ -86,7 +86,7 @@ def load(
     """Open a model and its draft model.
 
     Args:
-        model: reference of the target; None opens the embedded model.
+        model: reference of the target; None opens the built-in model.
         draft: a reference; None or "none" for no draft model; "auto" for MTP layers in the model's
             file, else the local draft model with the largest expected gain, if any pays
             (`localspec.pairing.auto`); "self" for MTP layers, else a draft made from the model's
@@ -118,7 +118,7 @@ def load(
         trained = target_model.trained_context
         if options.context > trained:
             notices.append(
-                f"The context has {options.context:,} tokens, but {path.name} was trained on "
+                f"The context has {options.context:,} tokens, but {path.name} was trained with "
                 f"{trained:,}. Answers may get worse beyond that."
             )
         identity = cost_identity([target_model], options)

@@ -66,7 +66,7 @@ class DraftCandidate:
 
     @property
     def reference(self) -> str:
-        """The value for -d, where "demo" would mean the embedded draft."""
+        """The value for -d, where "demo" would mean the built-in draft."""
         return self.model.reference if self.model.reference != DEMO else str(self.model.path)
 
 
@@ -89,7 +89,7 @@ def candidates(
 
 
 def _is_foreign_demo(target: GGUFFile, model: LocalModel) -> bool:
-    """Whether a model is of the embedded pair, which only tells stories, and the target is not."""
+    """Whether a model is of the built-in pair, which only tells stories, and the target is not."""
     if model.source != EMBEDDED:
         return False
     try:
@@ -171,8 +171,8 @@ def _why_none(target: GGUFFile, found: Sequence[DraftCandidate]) -> str:
         name = found[0].model.name
         if best.pays:
             return f"{n_gram}, as there is not enough memory for {name} as well"
-        how = "was measured not to" if best.measured else "would not"
-        return f"{n_gram}: of the models here, {name} fits best, and {how} make it faster"
+        how = "'localspec doctor' measured no gain" if best.measured else "no gain is expected"
+        return f"{n_gram}: of the models here, {name} fits best, but {how}"
     rejected = next((c for c in found if c.checks), None)
     if rejected is not None:
         why = rejected.why_not or ""

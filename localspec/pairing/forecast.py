@@ -150,7 +150,7 @@ def trained_acceptance(target: GGUFFile, draft: GGUFFile) -> float | None:
 
 
 def best_trained(target: Path) -> Path | None:
-    """The draft trained for a target, here or as part of the embedded pair, with the highest
+    """The draft trained for a target, here or as part of the built-in pair, with the highest
     acceptance."""
     found: list[tuple[float, Path]] = []
     here = [place.path for place in distilled_drafts()]

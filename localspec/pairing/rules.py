@@ -125,10 +125,10 @@ def _context(target: GGUFFile, draft: GGUFFile, context: int) -> Check:
         which = "target" if mine is None else "draft"
         return Check(rule, UNKNOWN, f"The {which} does not give its trained context length")
     wanted = min(context, mine) if context else mine
-    trained = f"The target was trained on {mine} tokens, the draft on {other}"
+    trained = f"The target was trained with a context of {mine}, the draft with {other}"
     if other >= wanted:
         return Check(rule, OK, trained + (f"; {wanted} are requested" if context else ""))
-    step = f"Stay below with --ctx {other}, or choose a draft with a longer context."
+    step = f"Use --ctx {other}, or choose a draft with a longer context."
     return Check(rule, WARN, f"{trained}: beyond that, its drafts get worse", step)
 
 

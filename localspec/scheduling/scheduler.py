@@ -115,8 +115,8 @@ class Scheduler:
             reader = "thread" if isinstance(owner, int) else "task"
             others = ", with others that wait," if len(waiting - {None}) > 1 else ""
             raise EngineBusy(
-                f"This {reader}{others} is reading {counted(self._slots, 'answer')} already, which "
-                f"is the maximum. Finish or close one first, or use another {reader}."
+                f"This {reader}{others} is already reading {counted(self._slots, 'answer')}, "
+                f"the maximum. Finish or close one first, or use another {reader}."
             )
 
     def cancel(self, task: Task) -> None:

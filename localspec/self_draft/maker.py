@@ -129,7 +129,7 @@ class _DraftSearch:
         if request.quant is not None:
             if request.quant == FILE_TYPES.get(self._file.integer("general.file_type") or -1):
                 raise UsageError(
-                    f"{self._target.name} is in {request.quant} already. Name a smaller "
+                    f"{self._target.name} is already in {request.quant}. Name a smaller "
                     "quantization, or write -d self for the best one."
                 )
             return self._store(self._make(Recipe(request.quant)))
@@ -293,7 +293,7 @@ def _speed(made: _DraftFile) -> float:
 
 def _describe(forecast: Forecast) -> str:
     promise = (
-        f"expected {forecast.speed_up:.2f} times the speed" if forecast.pays else "without a gain"
+        f"expected {forecast.speed_up:.2f} times the speed" if forecast.pays else "no gain expected"
     )
     return (
         f"a pass takes {forecast.cost:.2f} times as long as the model's and predicts "

@@ -40,7 +40,7 @@ class SelfDraftRequest:
             file_type(what)
         except UsageError:
             raise UsageError(
-                f"'{printable(str(reference))}' names no draft. Write self for the best, self:Q4_0"
+                f"'{printable(str(reference))}' is not a draft. Write self for the best, self:Q4_0"
                 " for the model in another quantization, or self:4 for it without four layers."
             ) from None
         return cls(quant=what.upper())

@@ -83,7 +83,7 @@ class Guard:
             size += sum(len(name) + len(value) + 4 for name, value in scope["headers"])
             if size > self._options.headers:
                 most = self._options.headers
-                raise ApiError(431, f"The head of the request has more than {most:,} bytes.")
+                raise ApiError(431, f"The request head has more than {most:,} bytes.")
             for host in hosts:  # HTTP/1.0, which no browser uses, may have none
                 self._require_host(host)
             self._require_origin(headers)

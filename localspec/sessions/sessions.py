@@ -72,11 +72,11 @@ class Sessions:
         except DamagedSession as error:
             misfits.setdefault(TARGET, str(error))
         if TARGET in misfits:
-            notice = f"The session in {path} is read again: {misfits[TARGET]}."
+            notice = f"The session in {path} is prefilled again: {misfits[TARGET]}."
             return OpenedSession(conversation, 0, (notice,), misfits[TARGET])
         self._named = file
         notices = [
-            f"The draft model reads the session in {path} again: {why}." for why in misfits.values()
+            f"The draft model prefills session {path} again: {why}." for why in misfits.values()
         ]
         return OpenedSession(conversation, file.facts["lengths"][TARGET], tuple(notices))
 
@@ -146,5 +146,5 @@ class Sessions:
             notes, why = [], [str(error)]
         if why:
             self._named = None
-            notes.append(f"The session in {file.path} is read again: {'; '.join(why)}.")
+            notes.append(f"The session in {file.path} is prefilled again: {'; '.join(why)}.")
         return notes

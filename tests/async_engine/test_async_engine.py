@@ -1,4 +1,4 @@
-"""`AsyncEngine` on the embedded pair."""
+"""`AsyncEngine` on the built-in pair."""
 
 import asyncio
 import gc
@@ -304,11 +304,11 @@ async def test_task_may_ask_again_after_a_generator_that_it_left(async_engine: A
 
 async def test_reader_of_an_answer_cannot_wait_for_another(async_engine: AsyncEngine) -> None:
     async for _ in async_engine.stream(PROMPT, max_tokens=900, sampling=GREEDY):
-        with pytest.raises(EngineBusy, match="This task is reading 1 answer"):
+        with pytest.raises(EngineBusy, match="This task is already reading 1 answer"):
             await async_engine.generate("The cat")
-        with pytest.raises(EngineBusy, match="This task is reading 1 answer"):
+        with pytest.raises(EngineBusy, match="This task is already reading 1 answer"):
             await async_engine.save_session(PROMPT)
-        with pytest.raises(EngineBusy, match="This thread is reading 1 answer"):
+        with pytest.raises(EngineBusy, match="This thread is already reading 1 answer"):
             async_engine.engine.generate("The cat")
         break
     assert (await async_engine.generate("The cat", max_tokens=3)).stats.generated_tokens == 3
@@ -418,7 +418,7 @@ async def test_errors_of_loading() -> None:
 
 
 def test_other_event_loops() -> None:
-    with pytest.raises(UsageError, match="needs an event loop of asyncio"):
+    with pytest.raises(UsageError, match="needs an asyncio event loop"):
         next(load_async().__await__())
 
 

@@ -173,10 +173,10 @@ def test_close_ends_the_process(others: list[psutil.Process], servers: Servers) 
 @pytest.mark.parametrize(
     ("mode", "message"),
     [
-        ("dies", r"ended while it started: srv    load_model: failed .*\(exit status 3\)"),
-        ("silent", r"ended while it started: its log is empty \(exit status 1\)"),
+        ("dies", r"exited while starting: srv    load_model: failed .*\(exit status 3\)"),
+        ("silent", r"exited while starting: its log is empty \(exit status 1\)"),
         ("loads forever", r"was not ready after 0.5 seconds: its log is empty"),
-        ("crashes", r"died while it answered: GGML_ASSERT\(n_tokens > 0\) failed \(exit .* 134\)"),
+        ("crashes", r"exited while answering: GGML_ASSERT\(n_tokens > 0\) failed \(exit .* 134\)"),
         ("hangs", r"did not answer within 1 seconds"),
         ("refuses", r"refused the prompt: request \(9 tokens\) exceeds the available context"),
         ("is old", r"answered without the expected figures \(KeyError\('timings'\)\)"),

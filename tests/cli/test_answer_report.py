@@ -17,7 +17,7 @@ def test_table_lists_the_figures() -> None:
     assert "speed-up       2.6× plain llama.cpp (312 tok/s)" in lines
     at = lines.index("target passes  55, 2.53 tokens per pass")
     assert lines[at + 1 : at + 8] == [
-        "drafted        2,000 tokens, of these 1,850 tested",
+        "drafted        2,000 tokens (1,850 tested)",
         "accepted       1,280 of 1,850 (69%)",
         "  position 1   80 of 100 (80%)",
         "  position 2   48 of 80 (60%)",

@@ -1,4 +1,4 @@
-"""`localspec bench`: a real run on the embedded pair, and refusals."""
+"""`localspec bench`: a real run on the built-in pair, and refusals."""
 
 import json
 import os

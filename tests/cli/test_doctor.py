@@ -102,7 +102,7 @@ def test_what_is_not_there_at_all(cli: Cli, here: Path) -> None:
 def test_without_a_draft_it_says_what_auto_would_take(cli: Cli) -> None:
     told = cli("doctor", "--quick", "-d", "none", "--json").json
     assert (told["draft"], told["calibration"]["draft_seconds"]) == (None, None)
-    assert told["why_draft"] == "none was named; -d auto would take tale-3m-q8_0"
+    assert told["why_draft"] == "none was given; -d auto would take tale-3m-q8_0"
 
 
 def test_a_model_that_predicts_ahead_drafts_for_itself(cli: Cli, here: Path) -> None:

@@ -81,7 +81,7 @@ def test_show_embedded_model(cli: Cli) -> None:
         "architecture    llama",
         "parameters      12.9 M",
         "quantization    Q8_0",
-        "context         trained on 2,048 tokens",
+        "context         2,048 tokens in training",
         "vocabulary      8,192 tokens, gpt2 / gpt-2",
         "chat template   153 characters",
         "licence         not stated",
@@ -134,7 +134,7 @@ def test_embedded_draft_needs_the_same_vocabulary(cli: Cli, here: Path) -> None:
     model(here / "target.gguf", width=4096)
     model(here / "draft.gguf", width=64)
     told = cli("show", "target.gguf", "--json").json
-    assert told["parameters"] > 2e7, "the embedded models are smaller"
+    assert told["parameters"] > 2e7, "the built-in models are smaller"
     assert [draft["name"] for draft in told["drafts"]] == ["draft.gguf"]
     assert "demo" not in cli("show", "target.gguf").out
     store_speed_up(here / "target.gguf", here / "draft.gguf", 0.5, ModelOptions())

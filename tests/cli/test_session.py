@@ -78,7 +78,7 @@ def test_a_damaged_one_is_a_sentence(cli: Cli, tmp_path: Path, how: str) -> None
     path.write_bytes(data if how == "changed" else data[: len(data) // 2])
     again = cli("run", *FIXED, "--session", str(path), "And then?")
     assert len(again.succeeded()) > 10
-    assert f"note: The session in {path} is read again: a part of fox.session is" in again.err
+    assert f"note: The session in {path} is prefilled again: a part of fox.session is" in again.err
 
 
 def test_another_model_is_a_sentence(cli: Cli, tmp_path: Path, draft_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_another_model_is_a_sentence(cli: Cli, tmp_path: Path, draft_path: Path)
     cli("run", *FIXED, "--session", path, LONG)
     other = cli("run", *FIXED, "-m", str(draft_path), "-d", "none", "--session", path, "Then?")
     assert other.code == 0
-    assert "is read again: it was saved with tale-13m-q8_0.gguf." in other.err
+    assert "is prefilled again: it was saved with tale-13m-q8_0.gguf." in other.err
     assert len(SessionFile(Path(path)).facts["conversation"]) == 4
 
 

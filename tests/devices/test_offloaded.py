@@ -1,6 +1,6 @@
 """All or some layers on a device: equal tokens, predicted memory, a draft model beside it.
 
-Few passes of the smaller embedded model: on Mesa's software driver one takes a tenth of a second.
+Few passes of the smaller built-in model: on Mesa's software driver one takes a tenth of a second.
 That driver (22.3.6) crashes in passes over several tokens if the very first one was over one token,
 so prompts come first.
 """

@@ -35,7 +35,7 @@ def adapter(tmp_path_factory: pytest.TempPathFactory, target_path: Path) -> Path
 
 @pytest.fixture(scope="module", params=[1, 4])
 def adapted(request: pytest.FixtureRequest, adapter: Path) -> Iterator[Engine]:
-    """The embedded pair with an adapter of the target, for so many answers at once."""
+    """The built-in pair with an adapter of the target, for so many answers at once."""
     with drafting_pair(context=2048, parallel=request.param, lora=adapter) as pair:
         yield pair
 
@@ -172,7 +172,7 @@ INVALID: dict[str, tuple[Callable[[Path, Path], Path], str]] = {
     "cut short": (edited(lambda raw: raw[: len(raw) // 2]), "is incomplete"),
     "a model": (lambda _path, base: base, "is not a LoRA adapter"),
     "another kind": (partial(lora, kind="control_vector"), "is not a LoRA adapter"),
-    "another architecture": (partial(lora, architecture="qwen2"), "of architecture qwen2"),
+    "another architecture": (partial(lora, architecture="qwen2"), "for the architecture qwen2"),
     "half a pair": (partial(lora, without="lora_b"), "it cannot change "),
     "nothing": (partial(lora, ending="none"), "it changes nothing"),
     "a stranger": (
@@ -238,7 +238,7 @@ def test_adapter_option_is_parsed(text: str, meant: Adapter) -> None:
         ("a.gguf:nan", "Give a number"),
         ("a.gguf:inf", "Give a number"),
         ("", "lora is empty"),
-        (":0.5", "names no adapter"),
+        (":0.5", "is not an adapter"),
     ],
 )
 def test_invalid_adapter_option_is_refused(text: str, why: str) -> None:

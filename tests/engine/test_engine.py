@@ -1,4 +1,4 @@
-"""`Engine` on the embedded pair."""
+"""`Engine` on the built-in pair."""
 
 import copy
 import gc

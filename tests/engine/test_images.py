@@ -36,7 +36,7 @@ from tests.support.patches import fail_with, record_calls
 from tests.support.sessions import drafting_pair, make_drafts_cheap
 
 COUNT = 32
-WIDTH = 384  # of the embedded target
+WIDTH = 384  # of the built-in target
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +46,7 @@ def mmproj_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def vision(mmproj_path: Path) -> Iterator[Engine]:
-    """The embedded pair with a projector, and made-up costs of its passes."""
+    """The built-in pair with a projector, and made-up costs of its passes."""
     with drafting_pair(context=1024, mmproj=mmproj_path) as pair:
         yield pair
 

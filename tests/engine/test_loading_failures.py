@@ -166,10 +166,10 @@ FAULTS: dict[str, list[tuple[dict[str, Any], type[LocalspecError], str]]] = {
     "block": [
         ({"layers": ()}, ModelInvalid, "target_layers is invalid"),
         ({"layers": (1, 2)}, DraftMismatch, "layers up to 2, .* layers 0 to 1"),
-        ({"size": 1}, ModelInvalid, "blocks are of 1 token"),
+        ({"size": 1}, ModelInvalid, "block size is 1"),
         (MARKOV | {"size": None}, ModelInvalid, "lacks dflash.block_s"),
-        ({"mask": None}, ModelInvalid, "no token that masks"),
-        ({"mask": 9000}, ModelInvalid, "no token that masks"),
+        ({"mask": None}, ModelInvalid, "no mask token"),
+        ({"mask": 9000}, ModelInvalid, "no mask token"),
         (D2T, ModelInvalid, "d2t names tokens"),
         ({"d2t": (5, 6), "without": "output.weight"}, ModelInvalid, "output.weight is missing"),
         ({"attention.head_count_kv": 4}, ModelInvalid, "sizes of its attention"),
@@ -204,7 +204,7 @@ HeadFiles = dict[str, tuple[Callable[..., Path], Path | None]]
 
 @pytest.fixture
 def head_files(tiny_pair: ModelFiles, glm: Path) -> HeadFiles:
-    """What writes heads of each kind, and their target; None for the embedded one."""
+    """What writes heads of each kind, and their target; None for the built-in one."""
     tiny_block = partial(block_heads.block, depth=1, target=tiny_pair.target, layers=(0, 1))
     return {
         "eagle": (heads.eagle, None),

@@ -127,7 +127,7 @@ def test_waiting_for_a_slot_can_be_cancelled(small: Engine) -> None:
     held = [stream() for _ in range(4)]
     for one in held:
         next(one)
-    with pytest.raises(EngineBusy, match="thread is reading 4 answers"):
+    with pytest.raises(EngineBusy, match="thread is already reading 4 answers"):
         next(stream())
     waiting = stream()
     ended = threading.Thread(target=list, args=(waiting,))

@@ -81,8 +81,8 @@ def test_draft_from_the_catalogue(cli: Cli, hub: Hub, model: bytes, reference: s
 def test_no_draft_in_the_catalogue(cli: Cli, hub: Hub, model: bytes) -> None:
     hub.repos["user/draft"] = hub.repos["user/unknown"] = hub.repos["user/repo"]
     for name, why in (
-        ("small", "The catalogue has no draft for small, so none is fetched."),
-        ("user/unknown", "The catalogue does not know user/unknown, so no draft is fetched."),
+        ("small", "The catalogue has no draft for small, so none is downloaded."),
+        ("user/unknown", "The catalogue does not know user/unknown, so no draft is downloaded."),
     ):
         result = cli("pull", name, "--draft", "auto")
         assert result.code == 0
@@ -212,7 +212,7 @@ def test_models_lists_and_filters(cli: Cli) -> None:
     assert (found["name"], found["parameters"], found["drafts"]) == ("small", 1_000_000, [])
     nothing = cli("models", "no-such-word")
     assert (nothing.code, nothing.out) == (0, "")
-    assert nothing.sentence() == "note: The catalogue has nothing with no-such-word in it."
+    assert nothing.sentence() == "note: No model in the catalogue matches no-such-word."
 
 
 AGAIN = "'localspec rm user/repo:m-Q8_0.gguf' and then 'localspec pull user/repo:m-Q8_0.gguf' get"

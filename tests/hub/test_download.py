@@ -86,7 +86,7 @@ def test_file_selection(hub: Hub) -> None:
     assert pull("user/repo", notify=told.append).path.name == "b-Q6_K.gguf"
     assert told == [
         "user/repo has no Q4_K_M; using b-Q6_K.gguf.",
-        "Its projector, for images, is fetched with 'localspec pull user/repo:mmproj-F16.gguf'.",
+        "Its projector, for images, is downloaded with 'localspec pull user/repo:mmproj-F16.gguf'.",
     ]
     assert pull("user/repo:mmproj-F16.gguf").reference == "user/repo:mmproj-F16.gguf"
     assert resolve("user/repo:mmproj-F16.gguf").read_bytes() == b"no"

@@ -26,7 +26,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def find_models(*folders: Path) -> list[LocalModel]:
-    """The models found, without the embedded pair."""
+    """The models found, without the built-in pair."""
     return [model for model in local_models(folders) if model.source != "built-in"]
 
 

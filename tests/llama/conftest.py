@@ -1,4 +1,4 @@
-"""The embedded target, contexts of it, a text, and the tolerance for rounding."""
+"""The built-in target, contexts of it, a text, and the tolerance for rounding."""
 
 from collections.abc import Iterator
 from contextlib import closing

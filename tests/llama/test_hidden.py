@@ -24,7 +24,7 @@ TOKENS = list(range(300, 340))
 def path(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, target_path: Path
 ) -> Path:
-    """The embedded target (Q8_0) and a model of f16 weights, both of architecture llama."""
+    """The built-in target (Q8_0) and a model of f16 weights, both of architecture llama."""
     if request.param == "embedded":
         return target_path
     return ggufs.tiny_llama(tmp_path_factory.mktemp("hidden") / "tiny.gguf")

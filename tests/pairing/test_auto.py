@@ -55,7 +55,7 @@ def test_no_fitting_draft(here: Path, target: Path) -> None:
     model(here / "half.gguf", width=512, layers=5)
     choice = decide_draft(target)
     assert choice.draft is None
-    assert "half.gguf fits best, and would not make it faster" in choice.why
+    assert "half.gguf fits best, but no gain is expected" in choice.why
     (here / "half.gguf").unlink()
     model(here / "other.gguf", width=128, tokens=OTHERS)
     choice = decide_draft(target, cross_vocabulary="off")
@@ -99,7 +99,7 @@ def test_measurements_precede_forecasts(here: Path, target: Path) -> None:
     assert "doctor' measured 2.50×" in choice.why
     choice = decide_draft(target, {good: 0.9, other: 0.8})
     assert choice.draft is None
-    assert "good.gguf fits best, and was measured not to make it faster" in choice.why
+    assert "good.gguf fits best, but 'localspec doctor' measured no gain" in choice.why
 
 
 def test_recommendations_depend_on_pair_and_options(here: Path, target: Path) -> None:
@@ -184,7 +184,7 @@ def test_each_token_of_a_pass_adds_experts(tmp_path: Path) -> None:
 
 @pytest.fixture
 def large(here: Path) -> Path:
-    """A target that the embedded models can draft for."""
+    """A target that the built-in models can draft for."""
     return sized_llama(here / "large.gguf", layers=3)
 
 

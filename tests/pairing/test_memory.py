@@ -219,7 +219,7 @@ def test_remote_target_needs_little_memory(target_path: Path, draft_path: Path) 
 
 @pytest.fixture
 def options(tmp_path: Path, target_path: Path) -> ModelOptions:
-    """Options with an adapter of 16 MiB and a projector of 33 MiB for the embedded target."""
+    """Options with an adapter of 16 MiB and a projector of 33 MiB for the built-in target."""
     adapter = lora(tmp_path / "lora.gguf", target_path, ending="ffn_down.weight", rank=512)
     eye = projector(tmp_path / "eye.gguf", 384, dim=512, hidden=2048, side=336, patch=14)
     return ModelOptions(context=512, lora=str(adapter), mmproj=eye)

@@ -1,4 +1,4 @@
-"""Calibration of pass costs, on the embedded draft model."""
+"""Calibration of pass costs, on the built-in draft model."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path

@@ -122,7 +122,7 @@ def test_savings_of_an_answer_are_recorded(right: bool) -> None:
     assert 0.6 < saved < 0.9 if right else -0.2 < saved < 0.2
 
 
-# With the embedded pair: answers too short to earn back reading the prompt, and later ones.
+# With the built-in pair: answers too short to earn back reading the prompt, and later ones.
 
 
 STORY = "Once upon a time there was a fox who lived in a wood with his friends, and one day"

@@ -1,4 +1,4 @@
-"""Questions with and without speculation, on the embedded pair."""
+"""Questions with and without speculation, on the built-in pair."""
 
 import json
 from dataclasses import replace

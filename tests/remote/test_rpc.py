@@ -1,4 +1,4 @@
-"""The embedded target on two local `ggml-rpc-server` processes."""
+"""The built-in target on two local `ggml-rpc-server` processes."""
 
 import json
 from collections.abc import Iterator

@@ -84,7 +84,7 @@ STEEP = {n: float(n) for n in range(1, 10)}
 
 @pytest.fixture(scope="module")
 def padded(tmp_path_factory: pytest.TempPathFactory, draft_path: Path) -> Path:
-    """The embedded draft model with six more layers, which do nothing."""
+    """The built-in draft model with six more layers, which do nothing."""
     path = tmp_path_factory.mktemp("padded") / "padded.gguf"
     scale_model(draft_path, path, ModelShape(192, 9, 512, "Q8_0"))
     return path
@@ -238,7 +238,7 @@ def test_impossible_requests_are_refused(target_path: Path, tmp_path: Path) -> N
     hybrid = ggufs.tiny_hybrid(tmp_path / "hybrid.gguf")
     for path, reference, words in (
         (target_path, "self:5", r"1 to 4 layers can be left out, not 5"),
-        (target_path, "self:Q8_0", r"is in Q8_0 already. Name a smaller"),
+        (target_path, "self:Q8_0", r"is already in Q8_0. Name a smaller"),
         (hybrid, "self:1", r"no layers can be left out, .*Write -d self:Q4_0"),
     ):
         with pytest.raises(UsageError, match=words):

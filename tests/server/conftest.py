@@ -1,4 +1,4 @@
-"""One server for all tests, with the embedded pair."""
+"""One server for all tests, with the built-in pair."""
 
 from collections.abc import Iterator
 from functools import partial

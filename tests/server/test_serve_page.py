@@ -53,7 +53,7 @@ def test_llm_recipe(plain: Running, tmp_path: Path, more: tuple[str, ...]) -> No
     llm = (sys.executable, "-m", "llm", "-m", "localspec", "-o", "max_tokens", "80")
     env = {"LLM_USER_PATH": str(tmp_path), "PATH": "", "PYTHONIOENCODING": "utf-8"}
     done = finished("Invent a dog.", *more, command=llm, env=env)
-    if "--functions" in more:  # the embedded model calls whatever it can
+    if "--functions" in more:  # the built-in model calls whatever it can
         assert "Tool call: weather({})" in done.err
         assert "It rains in Rome." in done.err
         return

@@ -134,7 +134,7 @@ def test_session_of_other_options(saved: Saved, options: dict[str, Any], why: st
         found = engine.open_session(path)
         assert (found.conversation, found.tokens) == (messages, 0)
         (notice,) = found.notices
-        assert notice.startswith(f"The session in {path} is read again: ")
+        assert notice.startswith(f"The session in {path} is prefilled again: ")
         assert re.search(why, notice)
         assert engine.generate("Once", max_tokens=3).stats.cached_tokens == 0
 
@@ -155,10 +155,10 @@ def test_session_of_another_draft_model(saved: Saved) -> None:
     """The target's part is used anyway."""
     path, messages, text = saved
     target = paths.embedded(paths.EMBEDDED_TARGET)
-    for draft, told in (("none", []), (target, ["The draft model reads the session in "])):
+    for draft, told in (("none", []), (target, ["The draft model prefills session "])):
         with open_pair(draft) as engine:
             notices = engine.open_session(path).notices
-            assert [notice[:37] for notice in notices] == told
+            assert [notice[:33] for notice in notices] == told
             again = continue_chat(engine, messages, PLAIN)
             assert again.stats.cached_tokens > 300
             assert again.text == text

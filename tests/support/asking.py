@@ -7,7 +7,7 @@ from localspec import Chunk, Drafting, Engine, SamplingParams, Stream
 
 COUNT = 41  # tokens of an answer
 GREEDY = SamplingParams(temperature=0)
-ENDLESS = SamplingParams(temperature=0, logit_bias={0: -1e9, 4: -1e9})  # for embedded models
+ENDLESS = SamplingParams(temperature=0, logit_bias={0: -1e9, 4: -1e9})  # for built-in models
 PLAIN = Drafting(drafter="none")
 WAYS = {
     "none": PLAIN,

@@ -1,7 +1,7 @@
 """Small GGUF files with random weights that llama.cpp loads and decodes.
 
 Every function writes one file and returns its path. The bytes depend only on the arguments, and the
-tokenizer is the embedded model's. Matrices are drawn with a standard deviation of gain /
+tokenizer is the built-in model's. Matrices are drawn with a standard deviation of gain /
 sqrt(fan-in), embeddings so that logits have one of about `LOGIT_STD`. With gains of 1, greedy text
 would soon be one token over and over: attention averages the context, and a token's own embedding
 dominates its logits.
@@ -283,7 +283,7 @@ def tiny_hybrid(path: Path) -> Path:
 def tiny_bert(path: Path) -> Path:
     """Write a bert model: embeddings only, no memory, no logits, attention both ways.
 
-    The vocabulary is the embedded model's (llama.cpp takes any for this architecture), so that it
+    The vocabulary is the built-in model's (llama.cpp takes any for this architecture), so that it
     does not distinguish the file from others.
     """
     dim, layers, heads, ff, context, kinds = 64, 2, 2, 128, 512, 2
@@ -323,7 +323,7 @@ def vocabulary(
     swap: tuple[int, int] | None = None,
     chat_template: str | None = None,
 ) -> dict[str, Field]:
-    """The embedded model's tokenizer metadata, changed as `tiny_llama` describes."""
+    """The built-in model's tokenizer metadata, changed as `tiny_llama` describes."""
     known = dict(_embedded_vocabulary())
     tokens: list[str] = list(known[_TOKENS][0])
     types: list[int] = list(known[_TOKEN_TYPES][0])

@@ -19,7 +19,7 @@ from localspec.llama.context import Context
 from tests.support.asking import COUNT
 
 CLEAR = "Tim was very happy."
-"""The embedded target's answer of 60 tokens to this has no near-tie: the best token leads by 0.26.
+"""The built-in target's answer of 60 tokens to this has no near-tie: the best token leads by 0.26.
 For tests that compare two answers with different drafts of a planner."""
 
 

@@ -1,6 +1,6 @@
 """Files of trained heads with constructed weights.
 
-An EAGLE-3 head of the embedded target without attention and feed-forward is a logit lens
+An EAGLE-3 head of the built-in target without attention and feed-forward is a logit lens
 (nostalgebraist 2020): the state passes through, and the output is the target's output for one
 layer's input. With `follows` it predicts a known follower of each token: attention sees only its
 own position, and adds the follower's direction.
@@ -18,7 +18,7 @@ from gguf.quants import dequantize
 from localspec import paths
 from tests.support.gguf_files import Field, fields, gguf_file, sizes, within, write_gguf
 
-LAYERS = (1, 3, 5)  # layers of the embedded target (it has six) whose inputs the heads read
+LAYERS = (1, 3, 5)  # layers of the built-in target (it has six) whose inputs the heads read
 FIRM = 40.0  # strength of followers relative to the state
 
 _Matrix = npt.NDArray[np.float32]

@@ -1,6 +1,6 @@
 """Models with another tokenizer and the same weights, so that their text stays meaningful.
 
-The sources are the embedded models, or others with their vocabulary. Rows of the (tied) embeddings
+The sources are the built-in models, or others with their vocabulary. Rows of the (tied) embeddings
 belong to tokens: they are left out, reordered and renamed.
 """
 

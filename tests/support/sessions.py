@@ -115,7 +115,7 @@ def target_seconds(tokens: int) -> float:
 
 def make_drafts_cheap(engine: Engine, *, draft: float = 0.001) -> None:
     """Replace measurements by fixed costs at which the adaptive planner drafts a lot. The gain of
-    the embedded pair's drafts would depend on the machine and its load."""
+    the built-in pair's drafts would depend on the machine and its load."""
     engine.forget()
     profile = engine.profile
     # localspec's own work is not fixed; the pace would multiply it.

@@ -26,7 +26,7 @@ Stream.__next__ = lambda stream: time.sleep(0.08) or real(stream)
 SLOW_CHAT = (*patched(SLOWLY), "chat")
 """`localspec chat` at 12 tokens per second, which keeps no core busy.
 
-Plain decoding (`PLAIN`) of the embedded target then takes some seconds for an answer.
+Plain decoding (`PLAIN`) of the built-in target then takes some seconds for an answer.
 """
 CTRL_Q = "\x11"
 PLAIN = ("-d", "none", "--drafter", "none", "--temp", "0")

@@ -65,7 +65,7 @@ class TreesOnly(Subject):
 
 
 def test_stale_sibling_distribution_fails(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On the embedded pair: random weights hardly show it. With four times the sample of `--quick`:
+    """On the built-in pair: random weights hardly show it. With four times the sample of `--quick`:
     on some processors half of it draws texts that do not show it."""
     subject = TreesOnly(engine, lambda text: None)
     subject.answers = [subject.plain(prompt, 32) for prompt in subject.prompts(4)]

@@ -1,6 +1,6 @@
 """Make models for llama.cpp's tests, instead of downloading them.
 
-All are variants of the embedded pair, whose answers do not end, like those of llama.cpp's test
+All are variants of the built-in pair, whose answers do not end, like those of llama.cpp's test
 models: with fill-in-the-middle tokens, or with another template.
 """
 

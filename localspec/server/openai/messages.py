@@ -260,7 +260,7 @@ def tools_of(tools: Iterable[FunctionTool] | None) -> list[Tool]:
             name = f"tools.{number}.function"
             raise ApiError(400, f"{name} is missing.", param=name)
     if hosted and not found:
-        why = f"Tools of type '{hosted[0][:40]}' are not known here, and there are no others."
+        why = f"Tools of type '{hosted[0][:40]}' are not supported, and there are no others."
         raise ApiError(400, why, param="tools")
     if hosted:
         logger.warning("tools are left out, of type %s", ", ".join(hosted))
