@@ -207,7 +207,7 @@ def _advice(found: Findings) -> str:
     if stock is not None:
         span += f"; plain decoding with localspec's kernels is {stock:.2f}× stock llama.cpp"
     if found.draft is None:
-        return f"Without a draft model, drafting of repeated text gives {span}."
+        return f"Without a draft model, drafting repeated text gives {span}."
     name = printable(found.draft_name or found.draft.path.stem)
     own = found.target.path.name == paths.EMBEDDED_TARGET  # its draft is fixed
     worth, auto = "worth" if gain >= PAYS else "not worth", " '-d auto' will not take it."
