@@ -1,5 +1,5 @@
 # `make demo` installs localspec, then shows a real answer and the gain; `make story` runs the
-# embedded pair. `make check` installs, and runs the quick tests in minutes; CI runs
+# built-in pair. `make check` installs, and runs the quick tests in minutes; CI runs
 # `make check nightly`.
 
 MAKEFLAGS += --no-print-directory
@@ -36,7 +36,7 @@ check nightly: export PYTHONDONTWRITEBYTECODE =
 check nightly: export LOCALSPEC_BUILD_KERNELS ?= require
 PYTEST = $(BIN)/pytest -n auto --dist worksteal
 
-# Format, lint, types, pure tests, and the engine on tiny and embedded models.
+# Format, lint, types, pure tests, and the engine on tiny and built-in models.
 check: $(SET_UP)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .

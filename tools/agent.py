@@ -1,4 +1,4 @@
-"""Time an agent's session with servers: seconds to the first word, tokens per second after it.
+"""Time an agent's session with servers: seconds to the first token, tokens per second after it.
 
     python -m tools.agent TARGET [DRAFT] [--llama-server PROGRAM] [--tokens 7000] [--rounds 3]
 
@@ -44,7 +44,7 @@ STEPS = ("cold", "warm", "edit", "from disk")
 
 
 class Reply(NamedTuple):
-    """A reply: seconds to the first word, tokens per second after it, prompt tokens, text."""
+    """A reply: seconds to the first token, tokens per second after it, prompt tokens, text."""
 
     first: float
     speed: float
@@ -167,7 +167,7 @@ def main() -> None:
                 for step, one in session(server, 3 * args.tokens).items():
                     found[server.name][step].append(one)
                     print(f"{server.name}, {step}: {one}", file=sys.stderr, flush=True)
-    print("| server | " + " | ".join(f"{step}: first word, tok/s" for step in STEPS) + " |")
+    print("| server | " + " | ".join(f"{step}: first token, tok/s" for step in STEPS) + " |")
     print("|---|" + "---:|" * len(STEPS))
     for name, steps in found.items():
         cells = [

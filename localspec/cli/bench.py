@@ -87,7 +87,7 @@ Output:
 )
 def bench(console: Console, params: o.Params) -> None:
     """All configurations answer the same prompts, interleaved. Speeds exclude
-    the prompt. Ctrl+C stops and reports the results so far. Other drafters,
+    prefill. Ctrl+C stops and reports the results so far. Other drafters,
     for experiments, are listed in dev/drafters.md.
     """
     output = params["output"]
