@@ -96,15 +96,16 @@ class Entry(_Record):
         return (self.repo, *self.others)
 
     def matches(self, words: Iterable[str]) -> bool:
-        """Whether each word occurs in the name, family, licence, repository, draft or head."""
+        """Whether each word occurs in the name, family, licence, repository, draft or head, and
+        does not end within a number."""
         heads = [text for head in self.heads for text in (head.kind, head.repo)]
         known = [self.name, self.family, self.licence, *self.repositories, *self.drafts, *heads]
         text = _plain(" ".join(known))
-        return all(_plain(word) in text for word in words)
+        return all(re.search(rf"{re.escape(_plain(word))}(?!(?<=\d)\d)", text) for word in words)
 
 
 def _plain(name: str) -> str:
-    """A name regardless of ollama's spelling: `qwen3:8b` becomes `qwen3-8b`."""
+    """A name regardless of ollama's spelling: `qwen3:8b` and `qwen3-8b` become `qwen38b`."""
     return re.sub("[:-]", "", name.casefold())
 
 

@@ -115,3 +115,9 @@ def test_names_of_ollama_are_those_of_the_catalogue(typed: str, entry: str) -> N
     assert known.require(name).name == entry
     assert entry in [one.name for one in known.entries if one.matches([typed])]
     assert known.repository(name) == known.repository(CatalogName(entry))
+
+
+def test_words_do_not_end_within_a_number() -> None:
+    found = [one.name for one in catalog.load().entries if one.matches(["qwen3"])]
+    assert "qwen3-8b" in found
+    assert "deepseek-r1-qwen-32b" not in found
