@@ -4,7 +4,14 @@ import os
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    ValidationError,
+    field_validator,
+)
 
 from localspec import paths
 from localspec.decoding.params import SamplingParams
@@ -76,6 +83,13 @@ class Settings(BaseModel):
     """Size on disk, such as "2GB"; "0" stores nothing."""
     model_folders: Annotated[tuple[Path, ...], BeforeValidator(_split)] = ()
     """Folders with models, besides the caches of common tools."""
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _not_a_switch(cls, value: Any) -> Any:
+        if isinstance(value, bool):  # pydantic reads it as 0 or 1
+            raise UsageError("it is true or false. Give a number or a text.")
+        return value
 
 
 NAMES = tuple(Settings.model_fields)

@@ -20,7 +20,8 @@ _REBUILD = (
 )
 _KILLED = (
     "localspec was killed. If that was not you, the system had no memory left: use a smaller "
-    "model, or a shorter context with --ctx. If the model file has changed, start it again."
+    "model, or a shorter context with --ctx. If the model file has changed, start it again. "
+    "Otherwise, check the limits that ulimit -a prints."
 )
 _LIMITS = "Check what started it, and the limits that ulimit -a prints."
 # Job-control keys reach the shell too, and keys that end this process end it silently. Ctrl+C,

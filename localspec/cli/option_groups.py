@@ -34,6 +34,8 @@ _KINDS: Mapping[str, Any] = {
     "": bool,
 }
 """Value types by metavar; all others are str."""
+_LISTED = re.compile(r": ((?:[\w-]+, )+[\w-]+)\.")
+"""Values that a help text lists, which the shell completes."""
 
 
 def default(record: type[Any], name: str) -> str:
@@ -76,6 +78,7 @@ def _option(declared: str, names: list[str], help: str, panel: str | None) -> Sh
     metavar, _, least = " ".join(words).partition("≥")
     kind = _KINDS.get(metavar.rpartition("|")[2], str)
     several = "Repeatable" in help
+    choices = [one for listed in _LISTED.findall(help) for one in listed.split(", ")]
 
     def read(context: Any, option: Any, value: Any) -> Any:
         if value is not None and least and not int(least) <= value < 1 << 63:
@@ -94,6 +97,7 @@ def _option(declared: str, names: list[str], help: str, panel: str | None) -> Sh
         is_flag=kind is bool,
         multiple=several,
         callback=read,
+        autocompletion=lambda *_: choices,
         metavar=metavar,
         help=help,
         rich_help_panel=panel,

@@ -100,7 +100,7 @@ def composed_of(
         found.append(one := resolve_reference(pending.pop(), root))
         pending += _options(one, by)
         if len(found) + len(pending) > _MOST_COMPOSED:
-            raise too_large(f"'{by}' composes more than {_MOST_COMPOSED} schemas")
+            raise too_large(f"'{by}' composes more than {_MOST_COMPOSED} schemas, or itself")
     return found
 
 

@@ -13,6 +13,7 @@ THOUGHTS = {
     OPENS: CLOSES,
     "[THINK]": "[/THINK]",  # Magistral, Ministral
     "<seed:think>": "</seed:think>",  # Seed-OSS
+    "<thought>": "</thought>",  # EXAONE Deep, as text
     "<|START_THINKING|>": "<|END_THINKING|>",  # Command A
     "<mm:think>": "</mm:think>",  # MiniMax M3
     "<|inner_prefix|>": "<|inner_suffix|>",  # Apertus
@@ -30,6 +31,7 @@ MUSE, _EOM, _APRIEL = " to=self<|message|>", "<|eom|>", "[BEGIN FINAL RESPONSE]"
 TEXTS = {
     _APRIEL: {"Here are my reasoning steps:": OPENS, _APRIEL: CLOSES, "\n[END FINAL RESPONSE]": ""},
     MUSE: {MUSE: ANALYSIS, " to=user<|message|>": FINAL},
+    "<thought>": {"<thought>": OPENS, "</thought>": CLOSES},
 }
 """How marks that are text, not tokens, are spelled in an answer, by a mark of the template."""
 SPELLINGS = {

@@ -175,6 +175,10 @@ def compare(
             settings.get("lora_draft", []),
             adapters_of(options.draft_adapters),
         ),
+        *(
+            (name, [str(settings[name])], [str(here)])
+            for name, here in (("gpu_layers", options.gpu_layers), ("kv_type", options.kv_type_k))
+        ),
         *((name, [str(found["machine"][name])], [str(machine[name])]) for name in _VERSIONS),
     ]
     return [

@@ -51,7 +51,7 @@ HOWS = {
         )
         for number in (signal.SIGXCPU, signal.SIGQUIT, signal.SIGALRM)
     },
-    "os.kill(os.getpid(), signal.SIGKILL)": (signal.SIGKILL, "no memory left: use a smaller"),
+    "os.kill(os.getpid(), signal.SIGKILL)": (signal.SIGKILL, "Otherwise, check the limits that"),
 }
 
 

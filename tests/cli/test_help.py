@@ -94,9 +94,10 @@ def test_misuse_of_a_verb_names_its_help(cli: Cli, arguments: tuple[str, ...]) -
 
 def test_help_names_every_choice(cli: Cli) -> None:
     text = " ".join(cli("run", "--help-all").out.split())
-    drafters = ("auto", "none", "ngram", "model")
-    for name in (*drafters, *LOSSLESS, *LOSSY, *KV_TYPES, *FLASH_ATTENTION):
+    for name in ("auto", "none", "ngram", "model", *LOSSLESS, *LOSSY, *KV_TYPES, *FLASH_ATTENTION):
         assert name in text, name
+    (kinds,) = [one for one in build_command("run").params if one.name == "kv_type"]
+    assert [one.value for one in kinds.shell_complete(None, "q5")] == ["q5_1", "q5_0"]
     for name in set(NAMES) - {"model_folders"}:
         assert f"({PREFIX}{name.upper()})" in text, name
 

@@ -66,6 +66,7 @@ def test_model_folders_as_list_or_path(config: Path, monkeypatch: pytest.MonkeyP
         (b"threads = 0", "threads is 0"),
         (b"temperature = -1", "temperature is -1"),
         (b"model = 1", "model is 1: input should be a valid string"),
+        (b"threads = true", "threads is refused: it is true or false. Give a number or a text."),
         (b"temperature = 'hot'", "input should be a valid number"),
         (b"model = ", "is not valid TOML"),
         (b"model = " + b"[" * 9_999, "is not valid TOML"),

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.nightly
 OPEN = {"type": "object", "properties": {"a": {"enum": ["x"]}}, "required": ["a"]}
 USED = (
     *("qwen3.5", "qwen3", "llama2", "llama3.1", "mistral-v3", "chatml", "gpt-oss", "ministral3"),
-    *("seed-oss", "solar", "kimi-k3", "hy3", "apriel", "muse-glimmer"),
+    *("seed-oss", "solar", "kimi-k3", "hy3", "apriel", "muse-glimmer", "exaone-deep"),
 )
 NO_PARAMETERS: Any = (None, [], {"type": "object", "properties": {}, "required": []})
 NOW = [function("now")]
@@ -213,7 +213,7 @@ def test_a_prefilled_thought_replaces_an_empty_one(families: Running) -> None:
 
 
 def test_marks_of_thoughts_that_are_text(families: Running) -> None:
-    assert message(chat(families, "apriel"))["reasoning_content"]
+    assert all(message(chat(families, one))["reasoning_content"] for one in ("apriel", USED[-1]))
     asked: Any = {"grammar": 'root ::= "B\\n[END FINAL RESPONSE]"', "max_tokens": 60}
     found = message(chat(families, "apriel", messages=[*ASK, assistant("A")], **asked))
     assert found == {"role": "assistant", "content": "B", "refusal": None}
@@ -231,13 +231,13 @@ def test_marks_of_thoughts_that_are_text(families: Running) -> None:
 def test_thoughts_may_be_left_out_or_in_the_content(
     families: Running, asked: Any, hidden: bool
 ) -> None:
-    thought = message(chat(families, "qwen3.5"))["reasoning_content"]
-    reply = chat(families, "qwen3.5", **asked)
-    found = {"role": "assistant", "content": "" if hidden else thought, "refusal": None}
-    assert message(reply) == found
-    parts = deltas(chat(families, "qwen3.5", stream=True, **asked))
-    assert "".join(part.get("content") or "" for part in parts) == found["content"]
-    assert not any("reasoning_content" in part for part in parts)
+    said = "" if hidden else message(chat(families, "qwen3.5"))["reasoning_content"]
+    reply = chat(families, "qwen3.5", logprobs=True, **asked)
+    assert message(reply) == {"role": "assistant", "content": said, "refusal": None}
+    streamed = chat(families, "qwen3.5", stream=True, logprobs=True, **asked)
+    assert "".join(part.get("content") or "" for part in deltas(streamed)) == said
+    assert not any("reasoning_content" in part for part in deltas(streamed))
+    assert str(streamed.events).count("'logprob'") == str(reply.json).count("'logprob'") > 0
     assert (reply.json["usage"]["completion_tokens_details"]["reasoning_tokens"] > 0) == hidden
 
 

@@ -69,9 +69,10 @@ async def test_what_cannot_be_learned_is_told() -> None:
     async with chat(app=the_app("none")) as shown:
         await shown.command("/learn on")
         await shown.send("The quick brown fox.")
-        await shown.until_notice(
-            "This conversation was not learned: Learned texts cannot be written"
-        )
+        await shown.until_notice("conversation was not learned: Learned texts cannot be written")
+        await shown.command("/delete")
+        await shown.choose("Delete it")
+        await shown.until(lambda: not shown.texts)
 
 
 async def test_answers_are_recorded_until_their_conversation_is_deleted() -> None:
@@ -81,9 +82,7 @@ async def test_answers_are_recorded_until_their_conversation_is_deleted() -> Non
         await shown.command("/record on")
         await shown.press("ctrl+n")
         await shown.send("Tell me of a bear.")
-        await shown.until(
-            lambda: [one.chats for one in folders.recorded_targets()] == [1], "recorded"
-        )
+        await shown.until(lambda: [one.chats for one in folders.recorded_targets()] == [1])
         (kept,) = folders.recorded_targets()
         with Trace(kept.folder / folders.TRACE) as trace:
             record = trace.record(0)

@@ -46,9 +46,9 @@ def test_certificate_is_written_and_compared(
     same = cli("verify", "--check", str(path), *pair)
     assert same.code == 0
     assert "for these files and versions" in same.out
-    other = cli("verify", "--check", str(path), *pair[:2], "-d", "none")
+    other = cli("verify", "--check", str(path), *pair[:2], "-d", "none", "--kv-type", "q8_0")
     assert other.code == 1
-    assert "OTHER   draft model: none" in other.out
+    assert all(f"OTHER   {one}" in other.out for one in ("draft model: none", "kv type: q8_0"))
     adapter = str(lora(tmp_path / "style.gguf", tiny_pair.target))
     adapted = cli("verify", "--check", str(path), *pair, "--lora", adapter)
     assert adapted.code == 1

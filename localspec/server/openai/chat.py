@@ -309,14 +309,14 @@ class ChatReply(OpenaiReply):
 
     def events_of(self, part: AnswerPart) -> Iterable[Event]:
         answer, delta, more = part.answer, dict[str, Any](), dict[str, Any]()
-        if isinstance(part.piece, Thought) and self._hides_thoughts:
-            return
+        hidden = isinstance(part.piece, Thought) and self._hides_thoughts
+        piece = None if hidden else part.piece
         if part.progress is not None:
             more["prompt_progress"] = part.progress
         if self._speculation and part.chunk is not None:
             more["speculation"] = self._speculation[answer.number].step(part.chunk)
-        if part.piece is not None or part.logprobs or "speculation" in more:
-            delta = _delta(part.piece or Text(""), answer.calls)
+        if piece is not None or part.logprobs or "speculation" in more:
+            delta = _delta(piece or Text(""), answer.calls)
             if self._wanted.timings_per_token:
                 more["timings"] = answer.timings
         if part.complete:

@@ -249,10 +249,15 @@ class Host(App[None]):
         if await self.ask(question, {"keep": "Keep it", "delete": "Delete it"}) != "delete":
             return
         self.chat_session.forget(conversation)
-        await asyncio.shield(asyncio.wrap_future(self.store.delete([conversation])))
-        if self.chat_session.conversation.id == conversation:
-            self.show(self.new_conversation())
-        self.sidebar.list()
+        try:
+            await asyncio.shield(asyncio.wrap_future(self.store.delete([conversation])))
+        finally:  # also if only data learned from it is left
+            self.sidebar.list()
+            try:
+                await self._load(conversation)
+            except LocalspecError:
+                if self.chat_session.conversation.id == conversation:
+                    self.show(self.new_conversation())
 
     async def _open_conversation(self, conversation: str, message: str | None) -> None:
         try:

@@ -185,7 +185,9 @@ class ModelPicker(Dialog[PairReference | None]):
     @on(OptionList.OptionSelected, "#drafts")
     def _open(self, event: OptionList.OptionSelected) -> None:
         model, row = self._model_now(), self._row_now()
-        if row is not None and event.option_index < len(self._drafts):
+        if model is not None and model.problem is not None:
+            self._set_about(model.problem)
+        elif row is not None and event.option_index < len(self._drafts):
             reference = row.name if model is None else model.reference
             self.dismiss(PairReference(reference, self._drafts[event.option_index]))
 
