@@ -144,7 +144,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # that other programs give to commands. serve resolves models and drafts before it listens.
     # Files that change while they are open; trained heads in doctor and show; answers without
     # tokens in bench; interrupted races; the choice of -d auto.
-    "cli": (4_999, 156),  # logs that it waits for standard input; refuses empty arguments
+    "cli": (5_004, 156),  # refuses empty arguments; completes values that the help lists
     # The protocol of caches; values and biases of any type; drafters call their sources.
     "decoding": (2_193, 90),  # rows that are partly NaN
     # Drafts and heads with fewer tokens; files that --output must not replace; failures.
@@ -176,11 +176,11 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "paths": (71, 12),  # file:// addresses
     "policy": (2_042, 70),  # busy periods; corrects measurements on a busy machine
     # Calls by model family; reasoning marks, unless quoted; order of results; ignored roles.
-    "prompting": (2_156, 74),  # continued answers, once in server; malformed calls; long texts; Hy4
+    "prompting": (2_158, 74),  # continued answers, once in server; malformed calls; long texts; Hy4
     "quality": (387, 15),  # checks the suite's name before its file; programs that print endlessly
     "race": (278, 18),
     "remote": (632, 20),
-    "retrieval": (698, 38),  # reports where else learned texts may be; invalid lines of .gitignore
+    "retrieval": (707, 38),  # reports where else learned texts may be; lines of .gitignore that hang
     "scheduling": (1_330, 20),  # slots, once in three rooms; readers that wait; exit, forks
     "self_draft": (424, 14),  # texts of trials, once in pairing
     # Tool calls: formats of sixteen families; unclosed and numbered calls; prose that begins like a
@@ -189,7 +189,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Models: unloading after an answer; ollama's that are not loaded; stops while one loads.
     "server": (6_073, 206),  # page.html; names of tools; kept thoughts; cut answers
     "sessions": (663, 22),  # chooses which caches to keep; files that cannot be mapped
-    "settings": (122, 10),  # values that are not UTF-8
+    "settings": (136, 10),  # values that are not UTF-8, or true
     "signals": (88, 10),  # signals during imports that swallow them; the shell that reports a kill
     "stream": (234, 10),  # no generator, which would keep a stream alive; errors again
     "text": (136, 13),  # counts, rates, finite JSON, file paths; joiners in names
@@ -197,11 +197,11 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # closed terminals; keeps the scroll position; copies text as written, also to the desktop;
     # keys from other chats; invalid bytes; keys pressed during start-up. Draws only the end of
     # long texts. Rendering threads share a document.
-    "tui": (5_102, 103),  # keys after Esc; open formulas; characters that are drawn as one; themes
+    "tui": (5_109, 103),  # keys after Esc; open formulas; characters that are drawn as one; themes
     "typed": (98, 10),  # names of functions; huge numbers and NaN; empty paths
-    "verify": (1_280, 62),  # compares a certificate with the local files and versions
+    "verify": (1_284, 62),  # compares a certificate with the local files and versions
     "worker_threads": (43, 10),
-    "tests": (39_998, None),  # systems with limits; typed commands; pins; newer Pythons
+    "tests": (39_999, None),  # systems with limits; typed commands; pins; newer Pythons
     "tools": (3_361, None),  # estimates for larger models, an agent's session, schema masks
 }
 """For each room, the most lines of Python and the most public names; None: names are not limited.

@@ -21,18 +21,6 @@ MOST_BYTES = 8 << 20
 _VERSIONED = (".git", ".hg", ".svn")
 _SNIFFED = 8192
 _UNREADABLE = "that cannot be read"
-_CLASSES = {
-    "alpha": "a-zA-Z",
-    "digit": "0-9",
-    "alnum": "a-zA-Z0-9",
-    "xdigit": "0-9a-fA-F",
-    "lower": "a-z",
-    "upper": "A-Z",
-    "space": " \t\n-\r",
-    "punct": "!-/:-@[-`{-~",
-}
-_CLASS = re.compile(rf"(?<=[^/*?])\[:({'|'.join(_CLASSES)}):\]")
-"""A class of POSIX within brackets, which pathspec does not know."""
 _RUN = re.compile(r"(?<!\\)(?:\*{3,}|(?<=[^/*])\*\*|\*\*(?=[^/*]))")
 """Stars that git reads as one; pathspec would try all ways to share a name between them."""
 _MOST_STARS = 6
@@ -97,7 +85,7 @@ class _Ignored:
             return
         patterns = []
         for line in lines.splitlines():
-            known = _RUN.sub("*", _CLASS.sub(lambda found: _CLASSES[found[1]], line))
+            known = _RUN.sub("*", line)
             # git skips invalid lines, too; FutureWarning: brackets within brackets
             with suppress(ValueError, re.error), warnings.catch_warnings():
                 warnings.simplefilter("ignore", FutureWarning)

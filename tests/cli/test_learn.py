@@ -32,7 +32,7 @@ def test_files_that_are_not_text_are_counted(
     monkeypatch.setattr("localspec.retrieval.texts.MOST_BYTES", 100)
     files = {"a.txt": b"some text", "b.bin": b"\0\1", "c.txt": b"\xff\xfe", "d.txt": b"d" * 101}
     # Invalid lines are skipped, as by git.
-    ignored = {".gitignore": b".gitignore\n!\n[z-a]\n[[:alpha:]].log\n" + b"*" * 40 + b"x"}
+    ignored = {".gitignore": b".gitignore\n!\n[z-a]\n[[:alpha:]]\n*.log\n" + b"*" * 40 + b"x"}
     write_files(here, files | ignored | {"e.log": b"of a program"})
     (here / "link.txt").symlink_to(here / "a.txt")
     told = cli("learn", ".", "-m", "demo").err
