@@ -104,19 +104,9 @@ class RaceOutcome:
         return self.plain.cancelled or self.localspec.cancelled
 
     @property
-    def lead(self) -> float | None:
-        """Seconds by which localspec reached the last common token earlier."""
-        return lead(self.plain.ends, self.localspec.ends)
-
-    @property
     def equal(self) -> bool:
         """Whether the conversations and the common parts of the answers are the same."""
         return self.alike and self.difference is None
-
-    @property
-    def speed_up(self) -> float | None:
-        """Tokens per second ÷ plain decoding's."""
-        return speed_up([self])
 
     def as_dict(self) -> dict[str, Any]:
         difference, wrong = self.difference, self.wrong
@@ -127,8 +117,8 @@ class RaceOutcome:
             "plain": "llama.cpp" if self.stock else "localspec without drafts",
             "proof": {"bit_for_bit": wrong is None, "wrong": wrong} if self.proved else None,
             "parting": difference and asdict(difference),
-            "speed_up": self.speed_up,
-            "lead_seconds": self.lead,
+            "speed_up": speed_up([self]),
+            "lead_seconds": lead(self.plain.ends, self.localspec.ends),
             "lanes": {
                 name: {
                     "text": lane.stream.text,
@@ -237,12 +227,12 @@ def _pace(name: str, lanes: Sequence[RaceLane]) -> str:
 
 
 def _gain(outcome: RaceOutcome) -> str:
-    gain, lead = outcome.speed_up, outcome.lead
-    if gain is None or lead is None:
+    gain, ahead = speed_up([outcome]), lead(outcome.plain.ends, outcome.localspec.ends)
+    if gain is None or ahead is None:
         return ""
     if outcome.interrupted or len(outcome.plain.token_ids) != len(outcome.localspec.token_ids):
         return f"{gain:.2f}× the tokens per second"
-    return f"{gain:.2f}× as fast, {abs(lead):.2f} s {'sooner' if lead >= 0 else 'later'}"
+    return f"{gain:.2f}× as fast, {abs(ahead):.2f} s {'sooner' if ahead >= 0 else 'later'}"
 
 
 def _sameness(outcome: RaceOutcome) -> str:
