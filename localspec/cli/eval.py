@@ -59,7 +59,7 @@ def evaluate(console: Console, params: o.Params) -> int:
             ways[rule] = WayScore(replace(opening.drafting, rule=rule))
         if opening.options.exact and params["beside"]:
             raise UsageError("--exact excludes --beside: lossy rules are not exact. Leave out one.")
-        if suite == "humaneval" and not programs.network_is_off():
+        if suite == "humaneval" and not programs.without_network():
             console.notice("The model's programs can reach the network: 'unshare' fails here.")
         seed = 1 if opening.sampling.seed is None else opening.sampling.seed
         sampling = replace(opening.sampling, seed=seed)

@@ -82,7 +82,7 @@ def layer_inputs(
     inputs = []
     for layer in range(shape.layers):
         inputs.append(x)
-        x = block(weights, shape, x, angles, f"blk.{layer}")
+        x = _block(weights, shape, x, angles, f"blk.{layer}")
     return inputs, norm(x, weights["output_norm.weight"], shape.epsilon)
 
 
@@ -91,22 +91,17 @@ def output_matrix(weights: Mapping[str, Tensor], shape: Shape) -> Tensor:
     return weights["token_embd.weight" if shape.tied else "output.weight"]
 
 
-def block(
+def _block(
     weights: Mapping[str, Tensor], shape: Shape, x: Tensor, angles: tuple[Tensor, Tensor], at: str
 ) -> Tensor:
-    normed = norm(x, weights[f"{at}.attn_norm.weight"], shape.epsilon)
-    x = x + attention(weights, shape, normed, angles, at)
-    return x + feed_forward(weights, norm(x, weights[f"{at}.ffn_norm.weight"], shape.epsilon), at)
-
-
-def attention(
-    weights: Mapping[str, Tensor], shape: Shape, x: Tensor, angles: tuple[Tensor, Tensor], at: str
-) -> Tensor:
-    """Causal attention with grouped queries."""
+    """A layer: causal attention with grouped queries, and the feed-forward part."""
     functional = torch.nn.functional
-    queries, keys, values = project(weights, shape, x, angles, at)
+    normed = norm(x, weights[f"{at}.attn_norm.weight"], shape.epsilon)
+    queries, keys, values = project(weights, shape, normed, angles, at)
     mixed = functional.scaled_dot_product_attention(queries, keys, values, is_causal=True)
-    return functional.linear(mixed.transpose(1, 2).flatten(2), weights[f"{at}.attn_output.weight"])
+    mixed = mixed.transpose(1, 2).flatten(2)
+    x = x + functional.linear(mixed, weights[f"{at}.attn_output.weight"])
+    return x + feed_forward(weights, norm(x, weights[f"{at}.ffn_norm.weight"], shape.epsilon), at)
 
 
 def project(

@@ -43,7 +43,7 @@ def runs_to_end(program: str) -> bool:
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile() as output:
         try:
             ended = subprocess.run(
-                [*_without_network(), sys.executable, "-I", "-c", _RUNNER.replace("DONE", done)],
+                [*without_network(), sys.executable, "-I", "-c", _RUNNER.replace("DONE", done)],
                 input=program.encode("utf-8", "replace"),
                 cwd=folder,
                 env={},
@@ -61,7 +61,7 @@ def runs_to_end(program: str) -> bool:
 
 
 @cache
-def _without_network() -> tuple[str, ...]:
+def without_network() -> tuple[str, ...]:
     """The prefix of a command to run it without network; empty if that is not permitted."""
     unshare = shutil.which("unshare")
     if unshare is None:
@@ -69,7 +69,3 @@ def _without_network() -> tuple[str, ...]:
     command = (unshare, "--user", "--map-root-user", "--net")
     tried = subprocess.run([*command, "true"], capture_output=True, check=False)
     return command if tried.returncode == 0 else ()
-
-
-def network_is_off() -> bool:
-    return bool(_without_network())

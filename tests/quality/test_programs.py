@@ -43,7 +43,7 @@ def test_endless_programs_are_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_no_network() -> None:
-    if not programs.network_is_off():
+    if not programs.without_network():
         pytest.skip("this system does not let users have namespaces")
     assert programs.runs_to_end(
         "import socket\n"
