@@ -64,17 +64,16 @@ class Host(App[None]):
         self.title_line = Static(id="title", markup=False)
         self.legend_line = Static(id="legend", markup=False)
         self.status_line = Static(id="status", markup=False)
-        self.transcript = Transcript(id="transcript")
+        self.transcript = Transcript()
         self.sidebar = Sidebar(
             self.store,
             open=self.open_conversation,
             delete=lambda conversation: self.attempt(partial(self.delete, conversation)),
             leave=self.close_overlays,
-            id="sidebar",
         )
         self.figures_panel = FiguresPanel(id="figures")
-        self.prompt = PromptInput(self.completed_values, self.send, self.resume, id="input")
-        self.composer = Composer(self.prompt, id="composer")
+        self.prompt = PromptInput(self.completed_values, self.send, self.resume)
+        self.composer = Composer(self.prompt)
         yield self.title_line
         with Horizontal(id="body"):
             yield self.sidebar

@@ -30,8 +30,8 @@ each key and each row."""
 class Completions(Options, can_focus=False):
     """A list of completions with one highlighted; the input keeps the focus."""
 
-    def __init__(self, known: Known, *, id: str | None = None) -> None:
-        super().__init__(id=id, compact=True)
+    def __init__(self, known: Known) -> None:
+        super().__init__(id="completions", compact=True)
         self._known = known
         self._all: Sequence[CommandCompletion] = ()
         self.display = False
@@ -87,15 +87,10 @@ class PromptInput(TextInput):
     """Whether files are attached, which can be sent without a text."""
 
     def __init__(
-        self,
-        known: Known,
-        send: Callable[[str], object],
-        resume: Callable[[], object],
-        *,
-        id: str | None = None,
+        self, known: Known, send: Callable[[str], object], resume: Callable[[], object]
     ) -> None:
         super().__init__(
-            id=id,
+            id="input",
             soft_wrap=True,
             compact=True,
             highlight_cursor_line=False,
@@ -104,7 +99,7 @@ class PromptInput(TextInput):
         self._sent: list[str] = []
         self._position = 0  # index of the shown text; after the last one, the draft
         self._changed: dict[int, str] = {}
-        self.completions = Completions(known, id="completions")
+        self.completions = Completions(known)
         self._send, self._resume = send, resume
         self._completed = ""
 
@@ -252,8 +247,8 @@ class Composer(Vertical):
     """The input, with completions and attachments above it. `attached`: files for the next message;
     `editing`: id of the message that is being edited; None for a new one."""
 
-    def __init__(self, prompt: PromptInput, *, id: str | None = None) -> None:
-        super().__init__(id=id)
+    def __init__(self, prompt: PromptInput) -> None:
+        super().__init__(id="composer")
         self.attached: list[Attachment] = []
         self.editing: str | None = None
         self._attached_line = Static(id="attached", markup=False)

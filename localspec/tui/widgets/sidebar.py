@@ -60,9 +60,8 @@ class Sidebar(Vertical):
         open: Callable[[str, str | None], object],
         delete: Callable[[str], object],
         leave: Callable[[], object],
-        id: str | None = None,
     ) -> None:
-        super().__init__(id=id)
+        super().__init__(id="sidebar")
         self._store, self._open, self._delete, self._leave = store, open, delete, leave
         self._listed: dict[str, ConversationSummary] = {}
         self._requested = 0

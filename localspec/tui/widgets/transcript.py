@@ -51,8 +51,8 @@ class Transcript(ScrollView, can_focus=True):
     tokens: reactive[bool] = reactive(False)
     rejected: reactive[bool] = reactive(False)
 
-    def __init__(self, *, id: str | None = None) -> None:
-        super().__init__(id=id)
+    def __init__(self) -> None:
+        super().__init__(id="transcript")
         self._column = MessageColumn()
         self._welcome: Sequence[Text] = ()
         self._room = 0  # lines below the end that an answer may grow into
