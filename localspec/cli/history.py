@@ -167,9 +167,6 @@ def open_history() -> Iterator[History | None]:
     # Commands that read must not move files.
     store = History(repair=False, patience=_PATIENCE)
     try:
-        trouble = store.trouble
-        if trouble is not None and trouble.kind != READ_ONLY:
-            raise HistoryError(trouble.text)
         yield store
         if store.trouble is not None and store.trouble.kind != READ_ONLY:
             raise HistoryError(store.trouble.text)

@@ -79,7 +79,6 @@ class HistoryFile:
         self._writer: Statements | None = None
         self._memory: Statements | None = None
         self._identity: tuple[int, int] | None = None
-        self._closed = False
         self._open()
 
     def _open(self) -> None:
@@ -96,15 +95,12 @@ class HistoryFile:
         """Write what can still be written, and close the file; returns whether it has everything.
         Remaining conversations are written to separate files."""
         with self._write_lock:
-            if self._closed:
-                return True
             whole = self.drain(now=True)
             if not whole:
                 self.rescued = self._rescue()
                 where = f" They are in {', '.join(map(str, self.rescued))}." if self.rescued else ""
                 self.notices.append(f"Not all messages could be kept in {self.path}.{where}")
             with self._read_lock:
-                self._closed = True
                 self._disconnect()
                 self._forget_memory()
             return whole
@@ -131,8 +127,6 @@ class HistoryFile:
     def change(self, id: str, change: Callable[[Statements], None]) -> bool:
         """Apply a change to a conversation; returns False if it is in memory only."""
         with self._write_lock:
-            if self._closed:
-                return False
             if not self.waiting:
                 if self.write(change):
                     return True

@@ -88,11 +88,7 @@ def _unpack_spans(text: object) -> list[tuple[int, str]] | None:
 
 def storable(text: str) -> str:
     """Replace lone surrogates, so that the text can be encoded as UTF-8; keeps its length."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return _SURROGATE.sub("\ufffd", text)
-    return text
+    return _SURROGATE.sub("\ufffd", text)
 
 
 def _stored(value: Any) -> Any:
