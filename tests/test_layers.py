@@ -137,7 +137,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "__main__": (14, 0),
     "answering": (247, 10),  # preparation, once in engine; other vocabularies; full disks
     "async_engine": (335, 7),  # other event loops, with advice; dropped answers end at once
-    "bench": (2_021, 84),  # compares three other programs; scales models
+    "bench": (2_008, 84),  # compares three other programs; scales models
     "cgroups": (60, 10),  # threads beyond a container's CPU limit stall the others
     "chat": (841, 58),  # file names as terminals quote them; the line under an answer
     # Signals; Textual's variables; models typed as prompts; options of another command; the names

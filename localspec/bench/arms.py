@@ -22,17 +22,15 @@ KNOWLEDGE = {
 
 
 class LocalspecArm(Arm):
-    """A drafting configuration. It does not own `engine`; arms that forget need a separate one.
-    `forgets`: drops measurements and learned data before each answer."""
+    """A drafting configuration. It does not own `engine`; COLD needs a separate one, as it drops
+    measurements and learned data before each answer."""
 
-    def __init__(
-        self, engine: Engine, name: str, drafting: Drafting, *, forgets: bool = False
-    ) -> None:
+    def __init__(self, engine: Engine, name: str, drafting: Drafting) -> None:
         self.name, self.practises = name, name == AUTO
         self.command = _command(engine, drafting)
         self._engine = engine
         self._drafting = drafting
-        self._forgets = forgets
+        self._forgets = name == COLD
 
     def generate(self, question: Question) -> Sample:
         if self._forgets:
@@ -62,10 +60,10 @@ class LocalspecArm(Arm):
 
 
 def localspec_arms(
-    engine: Engine, which: Sequence[str], *, another: Callable[[], Engine] | None = None
+    engine: Engine, which: Sequence[str], another: Callable[[], Engine]
 ) -> list[LocalspecArm]:
     """The arms of the named groups, in the order of the report. `another`: opens the pair again for
-    the arm that forgets; None uses `engine`."""
+    COLD."""
     has_model = engine.draft is not None and not engine.head_source
     groups = {
         "plain": {PLAIN: Drafting(drafter="none")},
@@ -90,12 +88,7 @@ def localspec_arms(
             "arg-max depth 3": Drafting(drafter="model", depth=3, sampled=False),
         }
     return [
-        LocalspecArm(
-            another() if another is not None and name == COLD else engine,
-            name,
-            drafting,
-            forgets=name == COLD,
-        )
+        LocalspecArm(another() if name == COLD else engine, name, drafting)
         for group, arms in groups.items()
         if group in which
         for name, drafting in arms.items()

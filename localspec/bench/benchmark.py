@@ -82,14 +82,8 @@ def measure(
         engine = open_engine()
         notify(f"{name}: preparing the prompts")
         prompts = render_prompts(engine, settings.prompts)
-        arms: list[Arm] = [
-            *localspec_arms(
-                engine,
-                settings.groups,
-                # An arm without measurements must not profit from those of others.
-                another=open_engine,
-            )
-        ]
+        # An arm without measurements must not profit from those of others.
+        arms: list[Arm] = [*localspec_arms(engine, settings.groups, open_engine)]
         peers, refused = open_peers(engine, settings.peers, settings.options, stack)
         arms += peers
         notify(f"{name}: reading the files")

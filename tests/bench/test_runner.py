@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from localspec import Engine, ModelOptions
-from localspec.bench.arms import LocalspecArm
+from localspec.bench.arms import AUTO, COLD, LocalspecArm
 from localspec.bench.benchmark import WARM_UP_TOKENS, BenchSettings, run
 from localspec.bench.samples import Arm, BenchPrompt, Question, Sample
 from localspec.drafters.options import Drafting
@@ -130,9 +130,9 @@ def test_sample_counts_add_up(engine: Engine) -> None:
     assert found[1].token_ids == found[2].token_ids
 
 
-@pytest.mark.parametrize(("forgets", "knows"), [(False, [0, 1, 1]), (True, [0, 0, 0])])
+@pytest.mark.parametrize(("name", "knows"), [(AUTO, [0, 1, 1]), (COLD, [0, 0, 0])])
 def test_memory_of_arms(
-    engine: Engine, forgets: bool, knows: list[int], monkeypatch: pytest.MonkeyPatch
+    engine: Engine, name: str, knows: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An arm without stored costs calibrates first."""
     engine.forget()
@@ -143,7 +143,7 @@ def test_memory_of_arms(
         return stream(*arguments, **options)
 
     monkeypatch.setattr(engine, "stream", asked)
-    arm = LocalspecArm(engine, "auto", Drafting(), forgets=forgets)
+    arm = LocalspecArm(engine, name, Drafting())
     for _ in range(3):
         arm.generate(Question(FOX, 0.0, 1, 4))
     assert known == knows

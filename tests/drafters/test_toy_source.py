@@ -95,5 +95,5 @@ def test_source_has_a_colour_and_a_benchmark_arm(engine: Engine, phrases: list[l
     assert mark.name == "phrases"
     assert mark == palette.mark("phrases")
     assert mark.style not in [known.style for known in palette.marks.values()]
-    arms = localspec_arms(engine, ["drafters"])
+    arms = localspec_arms(engine, ["drafters"], lambda: engine)
     assert "phrases" in [arm.name for arm in arms]
