@@ -203,7 +203,7 @@ def _run(console: Console, request: DistillRequest, record_only: bool) -> None:
 
     def report(progress: TrainingProgress) -> None:
         point = progress.point
-        if point is not None and point.step not in reported and not console.shows_progress:
+        if point.step not in reported and not console.shows_progress:
             reported.append(point.step)
             if not console.json:
                 console.notice(_progress_text(progress))
@@ -223,11 +223,12 @@ def _run(console: Console, request: DistillRequest, record_only: bool) -> None:
 
 
 def _progress_text(progress: TrainingProgress) -> str:
-    words = [f"step {progress.step:,} of {progress.steps:,}"]
-    if progress.left is not None:
-        words.append(f"{progress.left / 60:.0f} min left")
-    if (point := progress.point) is not None:
-        words += [f"same token {point.agreement:.3f}", f"accepted {point.acceptance:.3f}"]
+    words = [
+        f"step {progress.step:,} of {progress.steps:,}",
+        f"{progress.left / 60:.0f} min left",
+        f"same token {progress.point.agreement:.3f}",
+        f"accepted {progress.point.acceptance:.3f}",
+    ]
     if progress.loss is not None:
         words.append(f"loss {progress.loss:.3f}")  # last: a narrow terminal cuts it
     return " · ".join(words)

@@ -50,9 +50,9 @@ class TrainingProgress:
 
     step: int
     steps: int
-    left: float | None
+    left: float
     loss: float | None
-    point: Point | None
+    point: Point
 
 
 OnProgress = Callable[[TrainingProgress], None]
