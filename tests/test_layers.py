@@ -144,11 +144,11 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # that other programs give to commands. serve resolves models and drafts before it listens.
     # Files that change while they are open; trained heads in doctor and show; answers without
     # tokens in bench; interrupted races; the choice of -d auto.
-    "cli": (5_004, 156),  # refuses empty arguments; completes values that the help lists
+    "cli": (5_002, 156),  # refuses empty arguments; completes values that the help lists
     # The protocol of caches; values and biases of any type; drafters call their sources.
     "decoding": (2_193, 90),  # rows that are partly NaN
     # Drafts and heads with fewer tokens; files that --output must not replace; failures.
-    "distill": (2_516, 142),
+    "distill": (2_511, 142),
     "doctor": (248, 12),  # recognizes measurements on a busy machine
     "drafters": (2_136, 61),  # plans that options fix; windows of small caches
     "engine": (397, 10),  # frees unreferenced engines; sessions in the home folder
@@ -161,7 +161,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # unevaluated, required and dependent properties; small bounds; formats; endless references.
     # Tokens and forced text; custom tools; GBNF whose longest match would be wrong.
     "grammars": (1_730, 36),  # once in llama; GBNF by characters; what schemas compose; sets; IPv6
-    "history": (1_563, 56),  # integers beyond SQLite's; damaged schemas; another file
+    "history": (1_553, 56),  # integers beyond SQLite's; damaged schemas; another file
     # Names damaged files, with the commands that download them again; knows ollama's spelling.
     "hub": (1_748, 74),  # pasted addresses; repositories without a model; servers without ranges
     "identity": (62, 10),  # hashes whole files, for bench and hub
@@ -177,10 +177,10 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "policy": (2_042, 70),  # busy periods; corrects measurements on a busy machine
     # Calls by model family; reasoning marks, unless quoted; order of results; ignored roles.
     "prompting": (2_158, 74),  # continued answers, once in server; malformed calls; long texts; Hy4
-    "quality": (387, 15),  # checks the suite's name before its file; programs that print endlessly
-    "race": (278, 18),
+    "quality": (383, 15),  # checks the suite's name before its file; programs that print endlessly
+    "race": (268, 18),
     "remote": (632, 20),
-    "retrieval": (707, 38),  # reports where else learned texts may be; lines of .gitignore that hang
+    "retrieval": (707, 38),  # reports where else learned texts are; lines of .gitignore that hang
     "scheduling": (1_330, 20),  # slots, once in three rooms; readers that wait; exit, forks
     "self_draft": (424, 14),  # texts of trials, once in pairing
     # Tool calls: formats of sixteen families; unclosed and numbered calls; prose that begins like a
@@ -197,7 +197,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # closed terminals; keeps the scroll position; copies text as written, also to the desktop;
     # keys from other chats; invalid bytes; keys pressed during start-up. Draws only the end of
     # long texts. Rendering threads share a document.
-    "tui": (5_109, 103),  # keys after Esc; open formulas; characters that are drawn as one; themes
+    "tui": (5_102, 103),  # keys after Esc; open formulas; characters that are drawn as one; themes
     "typed": (98, 10),  # names of functions; huge numbers and NaN; empty paths
     "verify": (1_284, 62),  # compares a certificate with the local files and versions
     "worker_threads": (43, 10),
