@@ -69,7 +69,7 @@ async def test_what_cannot_be_learned_is_told() -> None:
     async with chat(app=the_app("none")) as shown:
         await shown.command("/learn on")
         await shown.send("The quick brown fox.")
-        await shown.until_notice("conversation was not learned: Learned texts cannot be written")
+        await shown.until_notice("This conversation was not learned: Learned texts cannot be")
         await shown.command("/delete")
         await shown.choose("Delete it")
         await shown.until(lambda: not shown.texts)
