@@ -187,7 +187,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # call; custom tools with a grammar; results of any kind; tools that come and go.
     # Requests: fields of coding agents; reasoning to keep; base64; infill; incomplete requests.
     # Models: unloading after an answer; ollama's that are not loaded; stops while one loads.
-    "server": (6_073, 206),  # page.html; names of tools; kept thoughts; cut answers
+    "server": (6_074, 206),  # page.html; names of tools; kept thoughts; cut answers
     "sessions": (663, 22),  # chooses which caches to keep; files that cannot be mapped
     "settings": (136, 10),  # values that are not UTF-8, or true
     "signals": (88, 10),  # signals during imports that swallow them; the shell that reports a kill

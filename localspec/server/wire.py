@@ -76,7 +76,8 @@ _REFUSED = {
         "ignore_eos": "ban_eos_token",
         "max_tokens": "max_new_tokens max_length",
         "repeat_penalty": "rep_pen",
-        "/v1/completions": "chat_template truncate_prompt_tokens",
+        "/v1/completions": "chat_template",
+        "a shorter prompt": "truncate_prompt_tokens",
         "messages": "documents image_data response_prefix",
         "echo and logprobs of /v1/completions": "prompt_logprobs",
     }.items()
