@@ -55,7 +55,7 @@ def test_port_in_use() -> None:
         (("--max-queue", "-1"), "max-queue is -1"),
         (("--temp", "-1"), "temperature"),
         (("--alias", "a", "--alias", "b"), "more names than models"),
-        ((*TWO, "--alias", "a,x", "--alias", "x,b"), "one name"),
+        ((*TWO, "--alias", "a,x", "--alias", "x,b"), "the same name"),
         (("--alias", "a,,b"), "alias is empty"),
         (("--tags", "a", "--tags", "b"), "more tags than models"),
         (TWO, "Give each its own --alias"),

@@ -252,7 +252,7 @@ def test_thinking_switch_and_effort(families: Running) -> None:
     for kept in ({"keep": "all"}, {"clear_thinking": False}):
         variables = CountRequest(messages=[Message(role="user")], thinking=kept).variables(True)
         assert (variables["clear_thinking"], variables["preserve_thinking"]) == (False, True)
-    assert all(": low" in prompt(one, reasoning_effort="low") for one in ("gpt-oss", USED[-1]))
+    assert all(": low" in prompt(one, reasoning_effort="low") for one in ("gpt-oss", USED[-2]))
     much = {"effort": "as much as you want to"}
     few, many = (message_tokens(families, "gpt-oss", output_config=one) for one in ({}, much))
     assert few < many
