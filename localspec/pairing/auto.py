@@ -89,7 +89,7 @@ def candidates(
 
 
 def _is_foreign_demo(target: GGUFFile, model: LocalModel) -> bool:
-    """Whether a model is of the built-in pair, which only tells stories, and the target is not."""
+    """Whether a model is of the built-in pair, which only writes stories, and the target is not."""
     if model.source != EMBEDDED:
         return False
     try:

@@ -4,12 +4,12 @@ import asyncio
 import gc
 import inspect
 import threading
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures.thread import _WorkItem
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -254,12 +254,9 @@ async def test_abandoned_streams_are_freed(async_engine: AsyncEngine, plain: Ans
 async def test_dropped_stream_ends_while_its_thread_is_slow(
     async_engine: AsyncEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def run_slowly(*item: object) -> None:
-        run(*item)
-        time.sleep(0.02)  # a busy machine, between the result and the end of the work
-
-    run: Callable[..., None] = _WorkItem.run
-    monkeypatch.setattr(_WorkItem, "run", run_slowly)
+    """As if the thread had given the result, but not yet dropped the work."""
+    kept, run = dict[int, tuple[Any, ...]](), _WorkItem[object].run
+    monkeypatch.setattr(_WorkItem, "run", lambda *item: run(*kept.setdefault(len(kept), item)))
     for _ in range(3):
         stream = async_engine.stream(PROMPT, max_tokens=900, sampling=GREEDY)
         assert await stream.next()

@@ -317,8 +317,7 @@ stream = engine.stream("Once", max_tokens=400)
 next(stream)
 """
 FORKED = """
-import warnings
-warnings.simplefilter("ignore")  # Python 3.12 warns of forks beside threads
+import warnings; warnings.simplefilter("ignore")  # Python 3.12 warns of forks beside threads
 child = os.fork()
 if not child:
     try:

@@ -46,9 +46,11 @@ def test_certificate_is_written_and_compared(
     same = cli("verify", "--check", str(path), *pair)
     assert same.code == 0
     assert "for these files and versions" in same.out
-    other = cli("verify", "--check", str(path), *pair[:2], "-d", "none", "--kv-type", "q8_0")
+    changed = ("-d", "none", "--kv-type", "q8_0", "--gpu-layers", "3")
+    other = cli("verify", "--check", str(path), *pair[:2], *changed)
     assert other.code == 1
-    assert all(f"OTHER   {one}" in other.out for one in ("draft model: none", "kv type: q8_0"))
+    for one in ("draft model: none", "kv type: q8_0", "gpu layers: 3"):
+        assert f"OTHER   {one}" in other.out
     adapter = str(lora(tmp_path / "style.gguf", tiny_pair.target))
     adapted = cli("verify", "--check", str(path), *pair, "--lora", adapter)
     assert adapted.code == 1
