@@ -122,11 +122,10 @@ class CostCurve:
 
     def row(self, most: int, context: int) -> list[float]:
         """T(0) = 0, T(1) … T(most)."""
-        if not self._known or most > self._known[-1]:
-            return [0.0, *(self.seconds(n, context) for n in range(1, most + 1))]
-        sizes = np.arange(1, most + 1)
+        sizes, last = np.arange(1, most + 1), self._known[-1]
         fixed, each = self.slope
         near = np.interp(sizes, self._known, [self.sizes[n] for n in self._known])
+        near[last:] *= sizes[last:] / last  # as `_near`
         return [0.0, *(near + (fixed + each * sizes) * context).tolist()]
 
     def plain(self, context: int) -> float:

@@ -29,12 +29,12 @@ def linear(near: Mapping[int, float], fixed: float, each: float, context: int) -
 
 @pytest.mark.parametrize(("fixed", "each"), [(1e-3, 2e-4), (0.0, 5e-4), (2e-3, 0.0)])
 def test_two_context_lengths_determine_all_costs(fixed: float, each: float) -> None:
-    """Also of sizes that were measured at the short length only."""
+    """Also of sizes that were measured at the short length only, and of larger ones."""
     curve = curve_of(linear(TILES, fixed, each, 9), 9)
     curve.learn(linear({n: TILES[n] for n in (1, 4, 8)}, fixed, each, FAR), FAR)
-    for context in (0, 100, FAR, 6000):
-        for n, seconds in linear(TILES, fixed, each, context).items():
-            assert curve.seconds(n, context) == pytest.approx(seconds, rel=0.02)
+    for at in (0, 100, FAR, 6000):
+        for n, cost in linear(TILES | {16: 2.0 * TILES[8]}, fixed, each, at).items():
+            assert [curve.seconds(n, at), curve.row(16, at)[n]] == pytest.approx([cost] * 2, 0.02)
 
 
 def test_costs_that_fall_with_the_length_are_noise() -> None:
