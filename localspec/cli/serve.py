@@ -98,8 +98,9 @@ Model:
 )
 def serve(console: Console, params: o.Params) -> None:
     """The port opens at once; /health returns 503 until the model is loaded.
-    Ctrl+C lets running answers finish; a second Ctrl+C stops them. Sampling
-    options are defaults, which a request can override.
+    Ctrl+C lets running answers finish within 30 s; a second Ctrl+C stops them.
+    The exit code is 130 if any was cut off. Sampling options are defaults,
+    which a request can override.
     """
     from localspec.cli.request import given_fields, read_opening
 

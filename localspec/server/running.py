@@ -160,8 +160,8 @@ class _Forward(logging.Handler):
 
 
 class _Server(uvicorn.Server):
-    """A server that drains on the first signal, and stops at once on the second (`cut`). It
-    handles signals in the block of `signals`, until it has stopped."""
+    """A server that drains on the first signal, and stops at once on the second. `cut`: whether
+    answers were cut off. It handles signals in the block of `signals`, until it has stopped."""
 
     def __init__(self, config: uvicorn.Config, draining: asyncio.Event) -> None:
         super().__init__(config)
@@ -185,6 +185,7 @@ class _Server(uvicorn.Server):
         cutting = asyncio.ensure_future(self._cut_off())
         try:
             await super().shutdown(sockets)
+            self.cut |= bool(self.server_state.connections)  # the time for draining is over
         finally:
             cutting.cancel()
 

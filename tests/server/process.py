@@ -172,7 +172,7 @@ def module_server(*arguments: str, key: str | None = None) -> Any:
 
 
 PROGRAM = """
-import sys, pathlib, time
+import asyncio, pathlib, sys, time
 from localspec import SamplingParams, load
 from localspec.server.model_hosts import ModelHost
 from localspec.server.server_options import ServerOptions
@@ -183,14 +183,14 @@ def host(opener, path="tale.gguf", **options):
     return ModelHost(opener=opener, name=path.stem, path=path, **options)
 
 def start(*hosts, **options):
-    serve(ServerOptions(port=0, **options), hosts, SamplingParams(temperature=0.0),
-          listening=lambda address: print(address, flush=True), ready=lambda engine: None)
+    sys.exit(not serve(ServerOptions(port=0, **options), hosts, SamplingParams(temperature=0.0),
+             listening=lambda address: print(address, flush=True), ready=lambda engine: None))
 """
 
 
 @contextmanager
 def serving_program(program: str, *arguments: str, wait: bool = True) -> Iterator[Running]:
-    """Run a Python program that starts a server by `start(*hosts, **options)`."""
+    """Run a Python program that starts a server by `start(*hosts, **options)`, which exits."""
     with _started(("-c", PROGRAM + program, *arguments), Path(os.devnull), {}, wait=wait) as server:
         yield server
 

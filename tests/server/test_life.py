@@ -248,3 +248,15 @@ def test_second_signal_cancels_running_answers(tmp_path: Path) -> None:
             server.process.send_signal(signal.SIGINT)
             assert server.process.wait(PATIENCE) == 130
         assert isinstance(asked.exception(), httpx2.TransportError)
+
+
+def test_answers_that_outlast_the_draining_are_cut_off() -> None:
+    program = FAILING.replace("raise MemoryError", "await asyncio.sleep(3600.0)")
+    with (
+        serving_program(program.replace("load())", "load()), drain=1.0")) as server,
+        server.send("/v1/completions", LONG) as asked,
+    ):
+        while b"data: " not in asked.recv(1000):
+            pass
+        server.process.terminate()
+        assert server.process.wait(PATIENCE) == 1, "it does not look complete"
