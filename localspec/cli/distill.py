@@ -122,6 +122,7 @@ def distill(console: Console, params: o.Params) -> None:
 def _request(console: Console, params: Mapping[str, Any]) -> DistillRequest:
     from localspec.cli.request import find_model
     from localspec.distill.distill_request import DistillRequest
+    from localspec.distill.network import DEVICES
     from localspec.paths import EMBEDDED_DRAFT
 
     kind, quant = params.get("kind", "draft"), str(params.get("quant", "Q8_0")).upper()
@@ -137,6 +138,10 @@ def _request(console: Console, params: Mapping[str, Any]) -> DistillRequest:
         (
             quant not in _TYPES,
             f"A draft cannot be written as '{quant}'. Choose one of {', '.join(_TYPES)}.",
+        ),
+        (
+            params.get("device", "auto") not in DEVICES,
+            f"There is no device '{params.get('device')}'. Choose one of {', '.join(DEVICES)}.",
         ),
         (
             tuned and "shape" in params,
@@ -177,13 +182,13 @@ def _request(console: Console, params: Mapping[str, Any]) -> DistillRequest:
 
 def _run(console: Console, request: DistillRequest, record_only: bool) -> None:
     from localspec.distill import distillation
-    from localspec.distill.network import torch_package
+    from localspec.distill.network import device
     from localspec.distill.training import lower_priority
     from localspec.llama import library
 
-    if not record_only:  # fail before the recording, which may take an hour
-        distillation.require_output(request)
-        torch_package()
+    distillation.require_trainable(request)
+    if not record_only:
+        device(request.device)
     lower_priority()
     crashes.watch()
     library.on_abort(console.exit_with)

@@ -19,12 +19,12 @@ import numpy as np
 from localspec.distill import folders, recording, training
 from localspec.distill.distill_request import DRAFT, EAGLE3, DistillRequest, Notice
 from localspec.distill.frequent import FrequentPart, KeptTokens, weight_of_tokens
-from localspec.distill.kinds import Draft, DraftKind, EagleHead, MedusaHeads
+from localspec.distill.kinds import Draft, DraftKind, EagleHead, MedusaHeads, given_shape
 from localspec.distill.network import device, torch_package
 from localspec.distill.trace import Trace
 from localspec.distill.training import Training
 from localspec.distill.training_run import ROUND, Point, Run, TrainingPlan, saving
-from localspec.distill.weights import TrainingFacts, Weights
+from localspec.distill.weights import TrainingFacts, Weights, open_llama, target_shape
 from localspec.errors import LocalspecError, TraceError, UsageError
 from localspec.files import free_space
 from localspec.gguf.file import GGUFFile
@@ -83,8 +83,13 @@ def record(
         return len(trace), there + tokens
 
 
-def require_output(request: DistillRequest) -> None:
-    """Raise UsageError if --output names a file that a draft must not replace."""
+def require_trainable(request: DistillRequest) -> None:
+    """Raise UsageError or ModelInvalid for models and shapes that cannot be trained, and if --output
+    names a file that a draft must not replace: before the recording, which may take an hour."""
+    if request.kind == DRAFT:
+        given_shape(request, target_shape(read_gguf(request.target)))
+    else:
+        open_llama(request.target)
     out, own = request.out, False
     if out is None or not os.path.lexists(out):
         return

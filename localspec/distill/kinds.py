@@ -97,6 +97,21 @@ class Head(DraftKind):
         return [NewTensor("d2t", kept.shape, "I64", kept.astype("<i8").tobytes())]
 
 
+def given_shape(request: DistillRequest, target: Shape) -> Shape | None:
+    """The shape of a draft that is tuned, or that the request sets; None to choose one. A UsageError
+    or ModelInvalid if it does not fit the target."""
+    if request.begun_from is None:
+        return None if request.shape is None else shape.parse(request.shape, target)
+    _, found = weights.open_llama(request.begun_from)
+    if found.vocabulary != target.vocabulary:
+        raise ModelInvalid(
+            f"{request.begun_from} has {found.vocabulary:,} tokens and {request.target.name} "
+            f"{target.vocabulary:,}. Choose a draft with its vocabulary, or leave out --from to "
+            "train a new one."
+        )
+    return found
+
+
 CALIBRATION = 1.4
 
 
@@ -119,15 +134,9 @@ class Draft(DraftKind):
         if part is not None:
             facts = replace(facts, vocabulary=len(part))
         if request.begun_from is not None:
-            self.shape, self._tuned = weights.read(request.begun_from)
-            if self.shape.vocabulary != facts.vocabulary:
-                raise ModelInvalid(
-                    f"{request.begun_from} has {self.shape.vocabulary:,} tokens and "
-                    f"{request.target.name} {facts.vocabulary:,}. Choose a draft with its "
-                    "vocabulary, or leave out --from to train a new one."
-                )
-        elif request.shape is not None:
-            self.shape = shape.parse(request.shape, facts)
+            _, self._tuned = weights.read(request.begun_from)
+        if (given := given_shape(request, facts)) is not None:
+            self.shape = given
         else:
             self.shape, promise = shape.choose(facts, active_bytes(target), _curve(request, folder))
             if not promise.pays:

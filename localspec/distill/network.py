@@ -48,8 +48,8 @@ torch: Any = _Torch()
 
 
 def device(wanted: str) -> Any:
-    """The device for training, one of DEVICES; "auto" picks the fastest. A UsageError if it does
-    not exist."""
+    """The device for training, one of DEVICES; "auto" picks the fastest. A UsageError if PyTorch
+    does not find it."""
     there = {
         "cpu": True,
         "cuda": torch.cuda.is_available(),
@@ -57,8 +57,6 @@ def device(wanted: str) -> Any:
     }
     if wanted == "auto":
         wanted = next(name for name in ("cuda", "mps", "cpu") if there[name])
-    if wanted not in there:
-        raise UsageError(f"There is no device '{wanted}'. Choose one of {', '.join(DEVICES)}.")
     if not there[wanted]:
         raise UsageError(
             f"PyTorch finds no device '{wanted}' here. Use --device cpu, or install a PyTorch "

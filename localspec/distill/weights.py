@@ -38,12 +38,18 @@ class TrainingFacts:
     name: str
 
 
-def read(path: Path) -> tuple[Shape, Weights]:
-    """Shape and weights of a llama model, dequantized."""
+def open_llama(path: Path) -> tuple[LlamaFile, Shape]:
+    """A model that can be trained, and its shape; a ModelInvalid for other models."""
     file = LlamaFile(path, "trained")
     shape = file.shape()
     names = [name for name, _ in shape.tensors()]
     file.require(names, names)
+    return file, shape
+
+
+def read(path: Path) -> tuple[Shape, Weights]:
+    """Shape and weights of a llama model, dequantized."""
+    file, shape = open_llama(path)
     found: Weights = {}
     for name, expected in shape.tensors():
         values = file.values(name)

@@ -104,6 +104,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("distill --from demo --shape 32x1x32", "Give one of them."),
         ("distill --as medusa --shape 32x1x32", "has its target's shape."),
         ("distill --from demo --vocabulary 4000", "Leave out --from and --rounds."),
+        ("distill a.txt --record-only --shape 7x7", "'7x7' is not a shape."),
+        ("distill a.txt --record-only --device abacus", "There is no device 'abacus'."),
         ("distill --record-only", "There is nothing to record."),
         ("distill nowhere.txt --record-only", "nowhere.txt cannot be read"),
         ("distill --history --record-only", "There is no history yet."),
