@@ -52,9 +52,9 @@ class Sessions:
         self._opened: tuple[Path | None, tuple[int, int]] = None, (0, 0)
 
     def open(self, path: Path) -> OpenedSession:
-        """Open a session, for the next prompt that continues it. Raises SessionError if the file is
-        unreadable, or not a session."""
-        self._named, self._opened = None, (path, size_and_time(path))
+        """Open a session, for the next prompt that continues it. One without usable tokens leaves
+        what was opened before. Raises SessionError if the file is unreadable, or not a session."""
+        self._opened = path, size_and_time(path)
         try:
             file = SessionFile(path)
         except FileNotFoundError:
@@ -74,7 +74,8 @@ class Sessions:
         if TARGET in misfits:
             notice = f"The session in {path} is prefilled again: {misfits[TARGET]}."
             return OpenedSession(conversation, 0, (notice,), misfits[TARGET])
-        self._named = file
+        if file.facts["lengths"][TARGET]:
+            self._named = file
         notices = [
             f"The draft model prefills session {path} again: {why}." for why in misfits.values()
         ]

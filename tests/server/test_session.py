@@ -116,8 +116,10 @@ def test_slot_save_and_restore(slot_server: Running, folder: Path) -> None:
     (folder / "cut.bin").write_bytes(
         (folder / "france.bin").read_bytes()[: saved["n_written"] // 2]
     )
+    slot_server.post("/slots/0?action=restore", {"filename": "france.bin"})
     error = slot_server.post("/slots/0?action=restore", {"filename": "cut.bin"}).error(400)
     assert error.startswith("cut.bin cannot be restored: a part of cut.bin is missing")
+    assert tokens_read(slot_server, FRANCE) == 1, "the earlier state is kept"
 
 
 def test_slot_erase(slot_server: Running) -> None:
