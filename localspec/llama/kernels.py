@@ -48,10 +48,13 @@ class KernelStatus:
     identity: str = "stock"
 
     @property
+    def whose(self) -> str:
+        return "localspec's" if self.in_use else "llama.cpp's"
+
+    @property
     def words(self) -> str:
-        if self.in_use:
-            return f"localspec's, {self.instruction_set}"
-        return f"llama.cpp's: {self.why_not}"
+        how = f", {self.instruction_set}" if self.in_use else f": {self.why_not}"
+        return f"{self.whose}{how}"
 
 
 _lock = threading.Lock()

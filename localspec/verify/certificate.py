@@ -14,6 +14,7 @@ from localspec.errors import Cancelled, UsageError, describe
 from localspec.files import require_file
 from localspec.gguf.names import parts_of
 from localspec.identity import fingerprint
+from localspec.llama import kernels
 from localspec.llama.options import Adapter, ModelOptions
 from localspec.text import finite
 from localspec.verify.cache_state import check_cache_state
@@ -60,6 +61,7 @@ def new_certificate(
             "gpu_layers": options.gpu_layers,
             "kv_type": options.kv_type_k,
             "kernels": engine.model.kernels.words,
+            "whose_kernels": kernels.status_for(options.kernels).whose,  # for models that fit
             "bit_for_bit": engine.batch_invariant,
             "lora": adapters_of(options.adapters),
             "lora_draft": adapters_of(options.draft_adapters),
@@ -166,6 +168,7 @@ def compare(
     cannot be read."""
     machine, settings = asdict(this_machine(options.fixed_threads)), found["settings"]
     files = {name: [file["sha256"] for file in files] for name, files in found["files"].items()}
+    whose = kernels.status_for(options.kernels).whose
     facts = [
         ("model", files["target"], [file.sha256 for file in files_of(target)]),
         ("draft model", files["draft"], [file.sha256 for file in files_of(draft)]),
@@ -179,6 +182,7 @@ def compare(
             (name, [str(settings[name])], [str(here)])
             for name, here in (("gpu_layers", options.gpu_layers), ("kv_type", options.kv_type_k))
         ),
+        ("kernels", [settings.get("whose_kernels", whose)], [whose]),
         *((name, [str(found["machine"][name])], [str(machine[name])]) for name in _VERSIONS),
     ]
     return [
