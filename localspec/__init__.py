@@ -13,7 +13,7 @@ TYPE_CHECKING = False  # as in typing, whose import would take a third of this o
 if TYPE_CHECKING:
     from localspec.async_engine import AsyncEngine as AsyncEngine
     from localspec.async_engine import AsyncStream as AsyncStream
-    from localspec.async_engine import load_async as load_async
+    from localspec.async_loading import load_async as load_async
     from localspec.decoding.params import SamplingParams as SamplingParams
     from localspec.decoding.session import ContextShift as ContextShift
     from localspec.decoding.stats import DrafterStats as DrafterStats
@@ -42,7 +42,8 @@ __version__ = "0.1.0"
 
 # Imported when first asked for: numpy and jinja2 take longer than all of `localspec --help`.
 _NAMES = {
-    "async_engine": "AsyncEngine AsyncStream load_async",
+    "async_engine": "AsyncEngine AsyncStream",
+    "async_loading": "load_async",
     "decoding.params": "SamplingParams",
     "decoding.session": "ContextShift",
     "decoding.stats": "DrafterStats GenerationStats",

@@ -6,24 +6,23 @@ import asyncio
 import os
 import threading
 import weakref
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Hashable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, suppress
-from functools import partial, wraps
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from localspec.decoding.stats import GenerationStats
 from localspec.engine import Engine
-from localspec.errors import Cancelled, EngineBusy, UsageError
+from localspec.errors import EngineBusy, UsageError
 from localspec.keywords import AnswerKeywords, advised
-from localspec.loading.load import load
 from localspec.prompting.prompt import Prompt
 from localspec.prompting.template import Message
 from localspec.scheduling.task import CLOSED, NOT_HERE
 from localspec.sessions.sessions import OpenedSession
 from localspec.stream import Chunk, Completion, Stream, Unique
 from localspec.typed import convert, typed
-from localspec.worker_threads import call_soon, run_in_thread, start_thread
+from localspec.worker_threads import call_soon, run_in_thread, running_loop
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack  # in the standard library since 3.11
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
 
 _TURNS = 8  # of an event loop, in which a generator that was left ends its answer
 
-Params = ParamSpec("Params")
 Result = TypeVar("Result")
 Opening = Callable[["AsyncStream"], Awaitable[None]]
 """Creates the stream of an answer, in another thread, and passes it to `begun`."""
@@ -219,7 +217,7 @@ class AsyncStream(Unique, AbstractAsyncContextManager["AsyncStream"]):
         """The next chunk, None at the end. Raises as `Engine.stream`, or as its generation does."""
         try:
             if self._opening is not None and not self._cancelled:
-                self._loop = _running_loop()
+                self._loop = running_loop()
                 opening, self._opening = self._opening, None
                 try:
                     await opening(self)
@@ -261,75 +259,3 @@ class _Iteration:
 
     def __del__(self) -> None:
         self._stream.cancel()
-
-
-class Loading:
-    """An engine that is being opened: await it, or enter it with `async with`."""
-
-    def __init__(self, opening: Callable[..., Engine], progress: Any) -> None:
-        """`opening` loads the engine; it is passed `progress`, a function or None."""
-        self._opening, self._progress = opening, convert("progress", progress, Callable | None)
-        self._engine: AsyncEngine | None = None
-
-    def __await__(self) -> Generator[Any, None, AsyncEngine]:
-        return self._opened().__await__()
-
-    async def __aenter__(self) -> AsyncEngine:
-        self._engine = await self._opened()
-        return self._engine
-
-    async def __aexit__(self, *_: object) -> None:
-        assert self._engine is not None
-        await self._engine.aclose()
-
-    async def _opened(self) -> AsyncEngine:
-        loop, given_up = _running_loop(), threading.Event()
-
-        def report(fraction: float) -> None:
-            if given_up.is_set():
-                raise Cancelled("Stopped while the model was loading.")
-            if self._progress is not None:
-                call_soon(loop, self._progress, fraction)
-
-        loaded, thread = start_thread("localspec-load", lambda: self._opening(progress=report))
-
-        def free() -> None:
-            """Close the engine, which is no longer awaited."""
-            if loaded.exception() is None:
-                loaded.result().close()
-
-        try:
-            engine = AsyncEngine(await asyncio.wrap_future(loaded))
-        except asyncio.CancelledError:
-            given_up.set()
-            start_thread("localspec-close", free)
-            raise
-        thread.join()
-        return engine
-
-
-def _running_loop() -> asyncio.AbstractEventLoop:
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        raise UsageError(
-            "An AsyncEngine needs an asyncio event loop. Elsewhere, as in trio, call load() and "
-            "the engine in a thread."
-        ) from None
-
-
-def _awaitable(load: Callable[Params, Engine]) -> Callable[Params, Loading]:
-    @wraps(load, assigned=())
-    def load_async(*args: Params.args, **keywords: Params.kwargs) -> Loading:
-        """Open a model: `engine = await load_async(…)`, or `async with load_async(…) as engine`.
-
-        Arguments and errors are those of `localspec.load`; `progress` is called in the event loop.
-        A cancelled task is not kept waiting: loading stops at its next report of progress.
-        """
-        progress: Any = keywords.pop("progress", None)
-        return Loading(partial(load, *args, **keywords), progress)
-
-    return load_async
-
-
-load_async = _awaitable(load)

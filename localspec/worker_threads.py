@@ -7,6 +7,8 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import TypeVar
 
+from localspec.errors import UsageError
+
 Result = TypeVar("Result")
 
 
@@ -41,3 +43,13 @@ def call_soon(loop: asyncio.AbstractEventLoop, call: Callable[..., object], *arg
     """Schedule a call in an event loop; nothing if the loop is closed."""
     with suppress(RuntimeError):
         loop.call_soon_threadsafe(call, *args)
+
+
+def running_loop() -> asyncio.AbstractEventLoop:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        raise UsageError(
+            "An AsyncEngine needs an asyncio event loop. Elsewhere, as in trio, call load() and "
+            "the engine in a thread."
+        ) from None
