@@ -820,10 +820,13 @@ def test_usage_is_null_until_the_last_event(families: Running) -> None:
         *events, last = families.post(path, {"model": "chatml", **prompt, **more}).events
         assert [one["usage"] for one in events] == [None] * len(events)
         assert last["usage"]["completion_tokens"] == 3
+        told = last["usage"]["completion_tokens_details"]
         options = {"stream_options": {"include_usage": True, "continuous_usage_stats": True}}
         events = families.post(path, {"model": "chatml", **prompt, **more, **options}).events
         counts = [one["usage"]["completion_tokens"] for one in events]
         assert counts == sorted(counts)
+        details = [{*one["usage"]["completion_tokens_details"]} for one in events]
+        assert details == [{*told} - {"reasoning_tokens"}] * (len(events) - 1) + [{*told}]
 
 
 def test_deprecated_functions_and_untyped_tools(families: Running) -> None:

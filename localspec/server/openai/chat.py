@@ -365,10 +365,9 @@ class ChatReply(OpenaiReply):
             return "length"
         return "tool_calls" if answer.called else "stop"
 
-    def _usage(self) -> dict[str, Any]:
-        found = super()._usage()
-        thoughts = sum(map(self.thought_tokens, self.answers))
-        found["completion_tokens_details"]["reasoning_tokens"] = thoughts
+    def _with_figures(self, choices: list[dict[str, Any]]) -> dict[str, Any]:
+        found, thoughts = super()._with_figures(choices), map(self.thought_tokens, self.answers)
+        found["usage"]["completion_tokens_details"]["reasoning_tokens"] = sum(thoughts)
         return found
 
 
