@@ -829,6 +829,24 @@ def test_usage_is_null_until_the_last_event(families: Running) -> None:
         assert details == [{*told} - {"reasoning_tokens"}] * (len(events) - 1) + [{*told}]
 
 
+def test_token_ids_as_from_vllm(families: Running) -> None:
+    for path, asked in ((CHAT, {"messages": ASK}), ("/v1/completions", {"prompt": "A fox"})):
+        body = {"model": "chatml", **asked, "max_tokens": 12, "temperature": 0}
+        assert "token_ids" not in families.post(path, body).json["choices"][0]
+        body["return_token_ids"] = True
+        whole = families.post(path, body).json
+        (choice,) = whole["choices"]
+        prompt = (whole | choice)["prompt_token_ids"]
+        assert prompt == families.post("/tokenize", {"model": "chatml", **asked}).json["tokens"]
+        said = {"model": "chatml", "tokens": choice["token_ids"]}
+        text = choice["text"] if "text" in choice else choice["message"]["content"]
+        assert families.post("/detokenize", said).json["content"] == text
+        first, *events = families.post(path, {**body, "stream": True}).events
+        assert (first | first["choices"][0])["prompt_token_ids"] == prompt
+        told = [one for event in events for one in event["choices"][0]["token_ids"]]
+        assert told == choice["token_ids"]
+
+
 def test_deprecated_functions_and_untyped_tools(families: Running) -> None:
     reply = chat(families, "llama2", functions=[{"name": "now"}])
     assert (reply.status, reply.json["error"]["param"]) == (400, "functions")

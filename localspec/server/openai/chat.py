@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import AliasChoices, ConfigDict, Field
 
-from localspec import Drafting, Engine
+from localspec import Chunk, Drafting, Engine
 from localspec.decoding.logprobs import TokenLogprob
 from localspec.decoding.session import ContextShift
 from localspec.keywords import AnswerKeywords
@@ -69,6 +69,7 @@ class AnswerFields(Sampling):
     timings_per_token: bool | None = None
     cache_prompt: bool | None = None
     return_progress: bool | None = None
+    return_token_ids: bool | None = None  # vLLM's
     n_keep: int | None = None
     n_discard: int | None = None
 
@@ -251,7 +252,7 @@ class OpenaiReply(Reply):
 
     def __init__(self, answers: Answers, wanted: AnswerFields, kind: str, id: str) -> None:
         super().__init__(answers, streamed=wanted.stream)
-        self._n = wanted.n or 1
+        self._n, self._ids_wanted = wanted.n or 1, bool(wanted.return_token_ids)
         options = wanted.stream_options or {}
         self._usage_wanted = bool(options.get("include_usage"))
         self._usage_always = bool(options.get("continuous_usage_stats"))  # vLLM's
@@ -266,6 +267,14 @@ class OpenaiReply(Reply):
     def end(self) -> Iterable[Event]:
         if self._usage_wanted:
             yield self._with_figures([])
+
+    def _prompt_ids(self, answer: Answer) -> dict[str, Any]:
+        return {"prompt_token_ids": [*answer.stream.prompt]} if self._ids_wanted else {}
+
+    def _token_ids(self, said: Chunk | Answer | None) -> dict[str, Any]:
+        """The token ids of a chunk or an answer, if they are wanted."""
+        tokens = said.tokens if isinstance(said, Answer) else said.token_ids if said else ()
+        return {"token_ids": [*tokens]} if self._ids_wanted else {}
 
     def _event(self, choice: dict[str, Any], **more: Any) -> Event:
         usage = self._usage() if self._usage_always else None
@@ -305,7 +314,8 @@ class ChatReply(OpenaiReply):
     def begin(self) -> Iterable[Event]:
         for answer in self.answers:
             content = None if self._wanted.tools else ""  # else clients begin a text before a call
-            yield self._chunk(AnswerPart(answer), {"role": "assistant", "content": content})
+            delta = {"role": "assistant", "content": content}
+            yield self._chunk(AnswerPart(answer), delta, **self._prompt_ids(answer))
 
     def events_of(self, part: AnswerPart) -> Iterable[Event]:
         answer, delta, more = part.answer, dict[str, Any](), dict[str, Any]()
@@ -315,7 +325,8 @@ class ChatReply(OpenaiReply):
             more["prompt_progress"] = part.progress
         if self._speculation and part.chunk is not None:
             more["speculation"] = self._speculation[answer.number].step(part.chunk)
-        if piece is not None or part.logprobs or "speculation" in more:
+        ids = self._ids_wanted and part.chunk is not None
+        if piece is not None or part.logprobs or ids or "speculation" in more:
             delta = _delta(piece or Text(""), answer.calls)
             if self._wanted.timings_per_token:
                 more["timings"] = answer.timings
@@ -330,6 +341,7 @@ class ChatReply(OpenaiReply):
         verbose = {"__verbose": {"prompt": text_of_tokens(self.answer.stream.prompt, self.engine)}}
         return {
             **self._with_figures([self._choice(answer) for answer in self.answers]),
+            **self._prompt_ids(self.answer),
             "object": "chat.completion",
             **(verbose if self._wanted.verbose else {}),
         }
@@ -340,6 +352,7 @@ class ChatReply(OpenaiReply):
             "delta": delta,
             "logprobs": self._logprobs(part.logprobs) if part.logprobs else None,
             "finish_reason": self._finish(part.answer) if part.complete else None,
+            **self._token_ids(part.chunk),
         }
         return self._event(choice, **more)
 
@@ -355,6 +368,7 @@ class ChatReply(OpenaiReply):
             "message": message,
             "logprobs": self._logprobs(answer.logprobs) if self._has_logprobs else None,
             "finish_reason": self._finish(answer),
+            **self._token_ids(answer),
         }
 
     def _logprobs(self, logprobs: Sequence[TokenLogprob]) -> dict[str, Any]:

@@ -211,14 +211,16 @@ class CompletionReply(OpenaiReply):
         self._wanted = wanted
         self._echoes = echoes
         self._offsets = [TextOffsets(self.engine, len(echo.text)) for echo in echoes]
-        self._choices = [self._choice(AnswerPart(answer)) for answer in self.answers]
+        self._choices = [
+            self._choice(AnswerPart(answer)) | self._prompt_ids(answer) for answer in self.answers
+        ]
 
     def begin(self) -> Iterable[Event]:
         for echo, choice in zip(self._echoes, self._choices, strict=True):
             choice["text"] = echo.text
             lists = (echo.logprobs or choice["logprobs"] or {}).items()
             choice["logprobs"] = {name: [*found] for name, found in lists} or None
-            if echo.text or echo.logprobs:
+            if echo.text or echo.logprobs or self._ids_wanted:
                 yield self._event(choice)
 
     def events_of(self, part: AnswerPart) -> Iterable[Event]:
@@ -226,9 +228,9 @@ class CompletionReply(OpenaiReply):
         if part.progress is not None:
             yield self._event(choice, prompt_progress=part.progress)
         elif part.complete:
-            whole["finish_reason"] = choice["finish_reason"]
+            whole |= {"finish_reason": choice["finish_reason"], **self._token_ids(part.answer)}
             yield self._event(choice, timings=part.answer.timings)
-        elif part.piece is not None or part.logprobs:
+        elif part.piece is not None or part.logprobs or choice.get("token_ids"):
             whole["text"] += choice["text"]
             for name, more in (choice["logprobs"] or {}).items():
                 whole["logprobs"][name] += more
@@ -253,4 +255,5 @@ class CompletionReply(OpenaiReply):
             "text": part.piece.text if isinstance(part.piece, Text) else "",
             "logprobs": text_logprobs(logprobs, self.engine, offsets) if wants else None,
             "finish_reason": finish,
+            **self._token_ids(part.chunk),
         }
