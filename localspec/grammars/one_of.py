@@ -1,6 +1,7 @@
 """`oneOf`: whether its alternatives exclude each other."""
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from itertools import permutations
 from typing import Any
@@ -10,10 +11,16 @@ from localspec.grammars.schema_parts import Change
 _MOST = 50
 """Maximum number of alternatives, which are compared pairwise."""
 _DEPTH = 3
-"""Maximum depth of objects whose properties are compared."""
+"""Maximum depth of objects and arrays whose parts are compared."""
 _TYPES = {str: "string", bool: "boolean", int: "number", float: "number", list: "array"}
 _TYPES |= {dict: "object", type(None): "null"}
 
+_BOUNDS = {
+    "string": ("minLength", "maxLength"),
+    "number": ("minimum", "maximum"),
+    "array": ("minItems", "maxItems"),
+    "object": ("minProperties", "maxProperties"),
+}
 Schema = Mapping[str, Any]
 
 
@@ -21,7 +28,7 @@ def exclude_each_other(
     narrowed: Sequence[Schema], written: Sequence[Schema], resolve: Change
 ) -> bool:
     """Whether no value that one narrowed schema allows matches another one as written, judged by
-    types, constants and required properties. `resolve`: resolves references."""
+    types, constants, bounds, first items and required properties. `resolve`: resolves references."""
     pairs = permutations(range(len(written)), 2)
     try:
         values = [_values(one) for one in written]
@@ -40,8 +47,17 @@ def _apart(one: Schema, other: Schema, resolve: Change, depth: int) -> bool:
     if values is not None and others is not None:
         return {*map(_key, values)}.isdisjoint(map(_key, others))
     kinds = _kinds(one) & _kinds(other)
-    if kinds != {"object"} or not depth:
+    if len(kinds) != 1 or not depth:
         return not kinds
+    (kind,) = kinds
+    least, most = _BOUNDS.get(kind, ("", ""))
+    both = one, other
+    if any(low.get(most, math.inf) < high.get(least, -math.inf) for low, high in permutations(both)):
+        return True
+    if kind == "array" and any(schema.get(least) for schema in both):
+        return _apart(*(resolve(_first_item(schema)) for schema in both), resolve, depth - 1)
+    if kind != "object":
+        return False
     named, names = (schema.get("properties", {}) for schema in (one, other))
     required = {*one.get("required", ()), *other.get("required", ())}
     for schema, known in ((one, named), (other, names)):
@@ -52,6 +68,12 @@ def _apart(one: Schema, other: Schema, resolve: Change, depth: int) -> bool:
         _apart(resolve(named[name]), resolve(names[name]), resolve, depth - 1)
         for name in required & named.keys() & names.keys()
     )
+
+
+def _first_item(schema: Schema) -> Any:
+    first, items = schema.get("prefixItems"), schema.get("items", {})
+    first = items if isinstance(items, list) else first
+    return first[0] if first else items
 
 
 def _values(schema: Schema) -> list[Any] | None:

@@ -154,12 +154,19 @@ def _ends(part: Any, endless: Collection[str]) -> bool:
     """Whether a schema may match a value if the references `endless` do not."""
     if not isinstance(part, dict):
         return True
-    named, required, items = (part.get(one) for one in ("properties", "required", "items"))
+    named, items = part.get("properties", {}), part.get("items")
+    required, least = part.get("required", []), part.get("minItems")
     inner = [*_options(part, "allOf")]
     if part.get("type") == "object" and isinstance(named, dict) and isinstance(required, list):
-        inner += [one for name, one in named.items() if name in required]
-    if part.get("type") == "array" and part.get("minItems") and "prefixItems" not in part:
-        inner.append(items)
+        rest = None if "patternProperties" in part else part.get("additionalProperties")
+        inner += [named.get(name, rest) for name in map(str, required)]
+        if part.get("minProperties") and not named:
+            inner.append(rest)
+    if part.get("type") == "array" and isinstance(least, int | float):
+        first, rest = _options(part, "prefixItems"), items
+        if isinstance(items, list):
+            first, rest = items, part.get("additionalItems")
+        inner += [*first, rest][: int(least)]
     options = [some for by in ("anyOf", "oneOf") if (some := _options(part, by))]
     return (
         str(part.get("$ref")) not in endless

@@ -48,6 +48,11 @@ def named(kind: Any, **more: Any) -> dict[str, Any]:
     return {"properties": {"kind": kind, **more}, "required": ["kind"]}
 
 
+def listed(item: Any) -> dict[str, Any]:
+    return {"type": "array", "items": item}
+
+
+LIST, NONE = listed({}), {"type": "null"}
 ONE, TWO = named({"$ref": "#/$defs/1"}, v={"type": "null"}), named({"enum": [2, 3]})
 EITHER = {"$defs": {"1": {"const": 1}, "two": TWO}, "oneOf": [ONE, {"$ref": "#/$defs/two"}]}
 CLOSED = {"additionalProperties": False}
@@ -233,6 +238,10 @@ NESTED = {"$defs": {"a/b": {"type": "integer"}, "c~d": {"type": "null"}}}
             ['{"kind":1,"v":null}', '{"kind":3}'],
             ['{"kind":2,"v":null}', '{"kind":1,"v":2}', "1"],
         ),
+        ({"oneOf": [{"minItems": 1, **listed(FLAG)}, listed(NONE)]}, ["[true]", "[]"], ["[1,null]"]),
+        ({"oneOf": [{"maxItems": 1, **LIST}, {"minItems": 2, **LIST}]}, ["[1]", "[1,1]"], ["1"]),
+        ({"oneOf": [text_of("", maxLength=1), text_of("", minLength=2)]}, ['"a"', '"aa"'], ["1"]),
+        (listed({"$ref": "#"}), ["[]", "[[],[]]"], ["[1]"]),
         ({"oneOf": OR}, ['{"a":1}', '{"b":1}'], ['{"a":1,"b":1}', "{}", "1"]),
         (
             {"properties": {"minimum": {"const": "not"}, "enum": LONG}, "required": ["minimum"]},
@@ -289,6 +298,12 @@ def test_accepted_and_rejected_answers(
         ({"$ref": "https://example.com/x"}, "'https://example.com/x', which is not in it"),
         ({"$ref": "#/nowhere"}, "'/nowhere', which is not in it"),
         ({"$ref": "#"}, "has no end"),
+        ({"minItems": 1, **listed({"$ref": "#"})}, "has no end"),
+        ({"minItems": 2, **LIST, "prefixItems": [FLAG, {"$ref": "#"}]}, "has no end"),
+        ({"type": "object", "minProperties": 1, "additionalProperties": {"$ref": "#"}}, "no end"),
+        ({**needs("a"), "additionalProperties": {"$ref": "#"}}, "has no end"),
+        ({"oneOf": [{"maxItems": 2, **LIST}, {"minItems": 2, **LIST}]}, "'oneOf'"),
+        ({"oneOf": [listed(FLAG), listed(NONE)]}, "'oneOf'"),
         ({"oneOf": [FLAG, {"$ref": "#/$defs/a"}], "$defs": {"a": FLAG}}, "'oneOf'"),
         ({"items": {"anyOf": []}, "minItems": 1, "type": "array"}, "unsatisfiable"),
         ({"type": "integer", "minimum": 3, "maximum": 2}, "No answer can match"),
