@@ -5,7 +5,7 @@ of the draft model or the n-gram drafter, whichever needs the least time to the 
 in the curves that `auto` measured, but those of its draft model cost the seconds that they took.
 """
 
-import sys
+import argparse
 from collections.abc import Iterable, Sequence
 from itertools import takewhile
 from math import exp, log
@@ -72,4 +72,8 @@ def main(prompts: str, target: str, draft: str | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    for name in ("prompts", "target"):
+        parser.add_argument(name)
+    parser.add_argument("draft", nargs="?")
+    main(**vars(parser.parse_args()))
