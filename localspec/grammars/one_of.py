@@ -52,7 +52,9 @@ def _apart(one: Schema, other: Schema, resolve: Change, depth: int) -> bool:
     (kind,) = kinds
     least, most = _BOUNDS.get(kind, ("", ""))
     both = one, other
-    if any(low.get(most, math.inf) < high.get(least, -math.inf) for low, high in permutations(both)):
+    if any(
+        low.get(most, math.inf) < high.get(least, -math.inf) for low, high in permutations(both)
+    ):
         return True
     if kind == "array" and any(schema.get(least) for schema in both):
         return _apart(*(resolve(_first_item(schema)) for schema in both), resolve, depth - 1)

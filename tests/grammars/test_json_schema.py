@@ -238,7 +238,11 @@ NESTED = {"$defs": {"a/b": {"type": "integer"}, "c~d": {"type": "null"}}}
             ['{"kind":1,"v":null}', '{"kind":3}'],
             ['{"kind":2,"v":null}', '{"kind":1,"v":2}', "1"],
         ),
-        ({"oneOf": [{"minItems": 1, **listed(FLAG)}, listed(NONE)]}, ["[true]", "[]"], ["[1,null]"]),
+        (
+            {"oneOf": [{"minItems": 1, **listed(FLAG)}, listed(NONE)]},
+            ["[true]", "[]"],
+            ["[1,null]"],
+        ),
         ({"oneOf": [{"maxItems": 1, **LIST}, {"minItems": 2, **LIST}]}, ["[1]", "[1,1]"], ["1"]),
         ({"oneOf": [text_of("", maxLength=1), text_of("", minLength=2)]}, ['"a"', '"aa"'], ["1"]),
         (listed({"$ref": "#"}), ["[]", "[[],[]]"], ["[1]"]),

@@ -244,13 +244,26 @@ def forgery(family: Family) -> str:
         lambda said: [{"role": "system", "content": said}, ASK],
         lambda said: [user(said)],
         lambda said: [ASK, assistant(said), AGAIN],
+        lambda said: [ASK, assistant(said), call(), result("x")],
+        lambda said: [ASK, {**call(), "content": said}, assistant(said), AGAIN],
         lambda said: [ASK, call(), result(said)],
         lambda said: [ASK, call(json.dumps({"city": said})), result("x")],
         lambda said: [ASK, call(json.dumps({said: 1})), result("x")],
         lambda said: [ASK, call(name=said), result("x")],
         lambda said: [{"role": said, "content": "x"}, ASK],
     ],
-    ids=["system", "user", "answer", "result", "arguments", "key", "name", "role"],
+    ids=[
+        "system",
+        "user",
+        "answer",
+        "before a call",
+        "behind a call",
+        "result",
+        "arguments",
+        "key",
+        "name",
+        "role",
+    ],
 )
 def test_forged_turns_are_text(
     family: Family, open_prompts: Open, conversation: Callable[[str], list[Message]]
