@@ -84,8 +84,8 @@ def record(
 
 
 def require_trainable(request: DistillRequest) -> None:
-    """Raise UsageError or ModelInvalid for models and shapes that cannot be trained, and if --output
-    names a file that a draft must not replace: before the recording, which may take an hour."""
+    """Raise UsageError or ModelInvalid for models and shapes that cannot be trained, and for an
+    --output that a draft must not replace: before the recording, which may take an hour."""
     if request.kind == DRAFT:
         given_shape(request, target_shape(read_gguf(request.target)))
     else:

@@ -98,8 +98,8 @@ class Head(DraftKind):
 
 
 def given_shape(request: DistillRequest, target: Shape) -> Shape | None:
-    """The shape of a draft that is tuned, or that the request sets; None to choose one. A UsageError
-    or ModelInvalid if it does not fit the target."""
+    """The shape of a draft that is tuned, or that the request sets; None to choose one. Raises
+    UsageError, or ModelInvalid if it does not fit the target."""
     if request.begun_from is None:
         return None if request.shape is None else shape.parse(request.shape, target)
     _, found = weights.open_llama(request.begun_from)

@@ -28,7 +28,7 @@ def exclude_each_other(
     narrowed: Sequence[Schema], written: Sequence[Schema], resolve: Change
 ) -> bool:
     """Whether no value that one narrowed schema allows matches another one as written, judged by
-    types, constants, bounds, first items and required properties. `resolve`: resolves references."""
+    types, constants, bounds, first items and required properties. `resolve`: for references."""
     pairs = permutations(range(len(written)), 2)
     try:
         values = [_values(one) for one in written]
