@@ -35,9 +35,7 @@ print(library.localspec_kernels_built_for().decode())
 
 
 def test_importing_loads_nothing_heavy() -> None:
-    """Nor does `load_async`, which an event loop calls, before it is awaited."""
-    show = "import localspec, sys, json; localspec.load_async(); "
-    show += "print(json.dumps(sorted(sys.modules)))"
+    show = "import localspec, sys, json; localspec.load_async(); print(json.dumps([*sys.modules]))"
     assert {name.partition(".")[0] for name in run_python(show).json}.isdisjoint(HEAVY)
 
 
@@ -62,11 +60,9 @@ def test_pins_suit_the_oldest_python() -> None:
 
 
 def test_built_wheel_runs_from_another_folder(tmp_path: Path) -> None:
-    """Installed in an environment of its own, and run where no checkout is.
-
-    The new environment borrows the dependencies of this one, so that the test needs no network;
-    localspec itself can only come from the wheel.
-    """
+    """Installed in an environment of its own, and run where no checkout is. It borrows the
+    dependencies of this one, so that the test needs no network; localspec itself can only come from
+    the wheel."""
     wheel = build(REPOSITORY, tmp_path)
     names = zipfile.ZipFile(wheel).namelist()
     data = ("tale-13m-q8_0.gguf", "tale-3m-q8_0.gguf", "catalog.toml")

@@ -24,12 +24,8 @@ class CleanupFailed(Exception):
 
 
 class Fault:
-    """Raises at the second call for a place.
-
-    Attributes:
-        passed: the places it was called for, in order.
-        over: whether the generation ends, so that commits are for cleaning up.
-    """
+    """Raises at the second call for a place. `passed`: the places it was called for, in order;
+    `over`: whether the generation ends, so that commits are for cleaning up."""
 
     def __init__(self, where: str) -> None:
         self.where = where

@@ -37,11 +37,8 @@ def prepare(home: Path) -> Path:
 
 def train(home: Path, target: Path, out: Path, kills: int, seed: int) -> tuple[bytes, list[int]]:
     """Train to the end, with `kills` kills before: once in the on-policy round, else some steps
-    after the start, and up to 0.05 s later, which may be during a checkpoint.
-
-    Returns:
-        The file, and the last reported step of each process.
-    """
+    after the start, and up to 0.05 s later, which may be during a checkpoint. Returns the file, and
+    the last reported step of each process."""
     chance, seen, in_round = random.Random(seed), [], False
     for turn in range(kills + 1):
         command = [sys.executable, "-m", "tests.distill.kills"]

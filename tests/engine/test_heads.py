@@ -38,14 +38,10 @@ ENDINGS = ("", " old", " house and", " tree", " dog", " and", " red", " the", " 
 
 
 class Answers:
-    """A target's greedy answers.
-
-    Attributes:
-        prompts: with answers without near-ties, which passes of other sizes may break differently.
-            Their positions depend on the processor's kernels.
-        answers: to the prompts, whose token ids are `tokens`.
-        follows: the first follower of each token in these texts, and of tokens that may be sampled.
-    """
+    """A target's greedy answers. `prompts`: with answers without near-ties, which passes of other
+    sizes may break differently; their positions depend on the processor's kernels. `answers`: to
+    the prompts, whose token ids are `tokens`; `follows`: the first follower of each token in these
+    texts, and of tokens that may be sampled."""
 
     def __init__(self, target: Path) -> None:
         self.target = target

@@ -48,11 +48,6 @@ def named(kind: Any, **more: Any) -> dict[str, Any]:
     return {"properties": {"kind": kind, **more}, "required": ["kind"]}
 
 
-def listed(item: Any) -> dict[str, Any]:
-    return {"type": "array", "items": item}
-
-
-LIST, NONE = listed({}), {"type": "null"}
 ONE, TWO = named({"$ref": "#/$defs/1"}, v={"type": "null"}), named({"enum": [2, 3]})
 EITHER = {"$defs": {"1": {"const": 1}, "two": TWO}, "oneOf": [ONE, {"$ref": "#/$defs/two"}]}
 CLOSED = {"additionalProperties": False}
@@ -65,6 +60,8 @@ WORDS = '"What is the meaning of life, and who knows it, and if nobody does, why
 BOTH = {"properties": {"a": {}, "b": {}}, "required": ["b"]}
 FLAG = {"type": "boolean"}
 FLAGS = {"type": "object", "properties": {"a": FLAG, "b": FLAG, "c": FLAG}}
+LIST: Any = {"type": "array"}
+NULLS, ENDLESS = {**LIST, "items": {"type": "null"}}, {**LIST, "items": {"$ref": "#"}}
 LEAP = {"enum": ["2023-02-29", "2024-02-29", "1900-02-29", "2000-02-29"], "format": "date"}
 MANY = {f"p{number}": FLAG for number in range(1_901)}
 UUID = "123e4567-e89b-42d3-a456-426614174000"
@@ -238,14 +235,10 @@ NESTED = {"$defs": {"a/b": {"type": "integer"}, "c~d": {"type": "null"}}}
             ['{"kind":1,"v":null}', '{"kind":3}'],
             ['{"kind":2,"v":null}', '{"kind":1,"v":2}', "1"],
         ),
-        (
-            {"oneOf": [{"minItems": 1, **listed(FLAG)}, listed(NONE)]},
-            ["[true]", "[]"],
-            ["[1,null]"],
-        ),
+        ({"oneOf": [{**LIST, "items": FLAG, "minItems": 1}, NULLS]}, ["[true]", "[]"], ["[1]"]),
         ({"oneOf": [{"maxItems": 1, **LIST}, {"minItems": 2, **LIST}]}, ["[1]", "[1,1]"], ["1"]),
         ({"oneOf": [text_of("", maxLength=1), text_of("", minLength=2)]}, ['"a"', '"aa"'], ["1"]),
-        (listed({"$ref": "#"}), ["[]", "[[],[]]"], ["[1]"]),
+        (ENDLESS, ["[]", "[[],[]]"], ["[1]"]),
         ({"oneOf": OR}, ['{"a":1}', '{"b":1}'], ['{"a":1,"b":1}', "{}", "1"]),
         (
             {"properties": {"minimum": {"const": "not"}, "enum": LONG}, "required": ["minimum"]},
@@ -302,12 +295,12 @@ def test_accepted_and_rejected_answers(
         ({"$ref": "https://example.com/x"}, "'https://example.com/x', which is not in it"),
         ({"$ref": "#/nowhere"}, "'/nowhere', which is not in it"),
         ({"$ref": "#"}, "has no end"),
-        ({"minItems": 1, **listed({"$ref": "#"})}, "has no end"),
+        ({**ENDLESS, "minItems": 1}, "has no end"),
         ({"minItems": 2, **LIST, "prefixItems": [FLAG, {"$ref": "#"}]}, "has no end"),
         ({"type": "object", "minProperties": 1, "additionalProperties": {"$ref": "#"}}, "no end"),
         ({**needs("a"), "additionalProperties": {"$ref": "#"}}, "has no end"),
         ({"oneOf": [{"maxItems": 2, **LIST}, {"minItems": 2, **LIST}]}, "'oneOf'"),
-        ({"oneOf": [listed(FLAG), listed(NONE)]}, "'oneOf'"),
+        ({"oneOf": [{**LIST, "items": FLAG}, NULLS]}, "'oneOf'"),
         ({"oneOf": [FLAG, {"$ref": "#/$defs/a"}], "$defs": {"a": FLAG}}, "'oneOf'"),
         ({"items": {"anyOf": []}, "minItems": 1, "type": "array"}, "unsatisfiable"),
         ({"type": "integer", "minimum": 3, "maximum": 2}, "No answer can match"),

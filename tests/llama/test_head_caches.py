@@ -38,12 +38,8 @@ SERIAL = ("eagle", *sorted(mtp.MAKERS))
 
 
 class HeadFixture:
-    """A head of a kind, and its target's states of TEXT.
-
-    Attributes:
-        states: inputs of the head after each token, [tokens, width].
-        expected: rows of a lens for each of the last ROWS tokens.
-    """
+    """A head of a kind, and its target's states of TEXT. `states`: inputs of the head after each
+    token, [tokens, width]; `expected`: rows of a lens for each of the last ROWS tokens."""
 
     def __init__(self, kind: str, folder: Path, target_path: Path, seed: int | None) -> None:
         self.made: list[Cache] = []

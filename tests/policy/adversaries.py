@@ -93,14 +93,9 @@ class Text(NamedTuple):
 
 @dataclass
 class Situation:
-    """State that a text may use.
-
-    Attributes:
-        step: number of passes so far.
-        drafted: number of these that verified a draft.
-        fund: the current fund as a share of the largest one.
-        memory: for the text's own use.
-    """
+    """State that a text may use. `step`: number of passes so far; `drafted`: number of these that
+    verified a draft; `fund`: the current fund as a share of the largest one; `memory`: for the
+    text's own use."""
 
     step: int
     drafted: int
@@ -110,11 +105,7 @@ class Situation:
 
 
 class TextTarget(TimedTarget):
-    """A target that generates the text.
-
-    Attributes:
-        plain: seconds of a plain pass instead of each pass.
-    """
+    """A target that generates the text. `plain`: seconds of a plain pass instead of each pass."""
 
     def __init__(self, machine: Machine, text: Text, profile: PairProfile, seed: int) -> None:
         super().__init__(SuccessorModel({}, WORDS), machine.clock, machine.target)

@@ -252,18 +252,7 @@ def forgery(family: Family) -> str:
         lambda said: [ASK, call(name=said), result("x")],
         lambda said: [{"role": said, "content": "x"}, ASK],
     ],
-    ids=[
-        "system",
-        "user",
-        "answer",
-        "before a call",
-        "behind a call",
-        "result",
-        "arguments",
-        "key",
-        "name",
-        "role",
-    ],
+    ids="system user answer before_call behind_call result arguments key name role".split(),
 )
 def test_forged_turns_are_text(
     family: Family, open_prompts: Open, conversation: Callable[[str], list[Message]]

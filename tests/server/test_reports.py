@@ -820,13 +820,12 @@ def test_usage_is_null_until_the_last_event(families: Running) -> None:
         *events, last = families.post(path, {"model": "chatml", **prompt, **more}).events
         assert [one["usage"] for one in events] == [None] * len(events)
         assert last["usage"]["completion_tokens"] == 3
-        told = last["usage"]["completion_tokens_details"]
         options = {"stream_options": {"include_usage": True, "continuous_usage_stats": True}}
         events = families.post(path, {"model": "chatml", **prompt, **more, **options}).events
         counts = [one["usage"]["completion_tokens"] for one in events]
         assert counts == sorted(counts)
-        details = [{*one["usage"]["completion_tokens_details"]} for one in events]
-        assert details == [{*told} - {"reasoning_tokens"}] * (len(events) - 1) + [{*told}]
+        *some, last = ({*one["usage"]["completion_tokens_details"]} for one in events)
+        assert some == [last - {"reasoning_tokens"}] * len(some)
 
 
 def test_token_ids_as_from_vllm(families: Running) -> None:
@@ -836,15 +835,13 @@ def test_token_ids_as_from_vllm(families: Running) -> None:
         body["return_token_ids"] = True
         whole = families.post(path, body).json
         (choice,) = whole["choices"]
-        prompt = (whole | choice)["prompt_token_ids"]
+        prompt, said = (whole | choice)["prompt_token_ids"], choice["token_ids"]
         assert prompt == families.post("/tokenize", {"model": "chatml", **asked}).json["tokens"]
-        said = {"model": "chatml", "tokens": choice["token_ids"]}
-        text = choice["text"] if "text" in choice else choice["message"]["content"]
-        assert families.post("/detokenize", said).json["content"] == text
+        told = families.post("/detokenize", {"model": "chatml", "tokens": said}).json["content"]
+        assert told == (choice.get("text") or choice["message"]["content"])
         first, *events = families.post(path, {**body, "stream": True}).events
         assert (first | first["choices"][0])["prompt_token_ids"] == prompt
-        told = [one for event in events for one in event["choices"][0]["token_ids"]]
-        assert told == choice["token_ids"]
+        assert [one for event in events for one in event["choices"][0]["token_ids"]] == said
 
 
 def test_deprecated_functions_and_untyped_tools(families: Running) -> None:

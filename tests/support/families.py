@@ -20,15 +20,10 @@ FOLDER = DATA / "templates"
 
 @dataclass(frozen=True, kw_only=True)
 class Family:
-    """A family.
-
-    Attributes:
-        control: spellings of control tokens: first BOS, then EOS.
-        defined: spellings of user-defined tokens, which are no control tokens.
-        begins: the end of a prompt.
-        system: the beginning of a prompt with a system prompt S and a question U.
-        spaced: whether the tokenizer is SentencePiece's, which adds a space before every text.
-    """
+    """A family. `control`: spellings of control tokens, first BOS, then EOS; `defined`: of
+    user-defined tokens, which are no control tokens; `begins`: the end of a prompt; `system`: the
+    beginning of a prompt with a system prompt S and a question U; `spaced`: whether the tokenizer
+    is SentencePiece's, which adds a space before every text."""
 
     name: str
     control: Sequence[str]

@@ -188,11 +188,9 @@ def tiny_llama(
 
 
 def aborting_llama(path: Path) -> Path:
-    """Write a model that llama.cpp opens, and that makes it abort with the first token.
-
-    Its last norm is in F16, which the processor's kernels do not multiply with (binary-ops.cpp).
-    Nothing is wrong with the file: those of other devices do.
-    """
+    """Write a model that llama.cpp opens, and that makes it abort with the first token. Its last
+    norm is in F16, which the processor's kernels do not multiply with (binary-ops.cpp); those of
+    other devices do."""
     return tiny_llama(path, half_norm=True)
 
 
@@ -281,11 +279,9 @@ def tiny_hybrid(path: Path) -> Path:
 
 
 def tiny_bert(path: Path) -> Path:
-    """Write a bert model: embeddings only, no memory, no logits, attention both ways.
-
-    The vocabulary is the built-in model's (llama.cpp takes any for this architecture), so that it
-    does not distinguish the file from others.
-    """
+    """Write a bert model: embeddings only, no memory, no logits, attention both ways. The
+    vocabulary is the built-in model's (llama.cpp takes any for this architecture), so that it does
+    not distinguish the file from others."""
     dim, layers, heads, ff, context, kinds = 64, 2, 2, 128, 512, 2
     token_types = {"tokenizer.ggml.token_type_count": (kinds, GGUFValueType.UINT32, None)}
     file = ModelFile(

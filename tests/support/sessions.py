@@ -65,11 +65,8 @@ def steps(
 
 
 class FixedCosts(CostCurve):
-    """Fixed costs.
-
-    Measured seconds change only the pace of the machine, by which the planner divides the seconds
-    of a step, so that it sees steps of fixed cost.
-    """
+    """Fixed costs: measured seconds change only the pace of the machine, by which the planner
+    divides the seconds of a step."""
 
     def observe(self, n: int, context: int, seconds: float, *, alike: bool = True) -> None:
         self.set_pace(seconds / self.seconds(n, context))

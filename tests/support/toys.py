@@ -60,12 +60,8 @@ def examples(count: int) -> settings:
 
 
 class ToyModel:
-    """P(next | last two tokens), as logits.
-
-    Attributes:
-        size: tokens in the vocabulary.
-        rows: float32 [size, size, size], log P(next | second last, last); -inf is impossible.
-    """
+    """P(next | last two tokens), as logits. `size`: tokens in the vocabulary; `rows`: float32
+    [size, size, size], log P(next | second last, last), -inf is impossible."""
 
     def __init__(self, weights: npt.ArrayLike) -> None:
         """`weights` need not sum to 1; missing leading axes are broadcast."""
@@ -154,13 +150,8 @@ def token_tree(*nodes: tuple[int, int]) -> TokenTree:
 
 
 class ToyTarget:
-    """An `interfaces.Target` over a toy model that checks the protocol.
-
-    Attributes:
-        cache: the tokens it holds.
-        passes: their number; each counts as one native second.
-        trees: the tree of each pass.
-    """
+    """An `interfaces.Target` over a toy model that checks the protocol. `cache`: the tokens it
+    holds; `passes`: their number, each one native second; `trees`: the tree of each pass."""
 
     def __init__(
         self, model: ToyModel, *, capacity: int = 64, max_leaves: int = 16, max_draft: int = 16
@@ -222,12 +213,8 @@ class ToyTarget:
 
 
 class ToyCache:
-    """A `Cache` over a toy model.
-
-    Attributes:
-        decoded: every token that was ever decoded, with the text before it.
-        native_seconds: one for each pass.
-    """
+    """A `Cache` over a toy model. `decoded`: every token that was ever decoded, with the text
+    before it; `native_seconds`: one for each pass."""
 
     def __init__(self, model: ToyModel, *, capacity: int = 64, recurrent: bool = False) -> None:
         """`recurrent`: truncation goes back to the last checkpoint, or to nothing."""
@@ -371,15 +358,10 @@ class ForbiddenPairs:
 
 
 class EnumeratingSource(SeededRandom):
-    """Follows a script of outcomes, and takes the first possible one after its end.
-
-    Decisions at different positions are independent, as with `SeededRandom`, so each position may
-    be used once only.
-
-    Attributes:
-        weight: probability of the outcomes so far.
-        coupled: whether drafts may share the target's noise, and so its positions.
-    """
+    """Follows a script of outcomes, and takes the first possible one after its end. Decisions at
+    different positions are independent, as with `SeededRandom`, so each position may be used once
+    only. `weight`: probability of the outcomes so far; `coupled`: whether drafts may share the
+    target's noise, and so its positions."""
 
     def __init__(self, script: Sequence[int] = ()) -> None:
         self.weight = 1.0

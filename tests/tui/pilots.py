@@ -72,10 +72,8 @@ class Chat:
         await self.until(lambda: screen.size == (width, height) and self.at_rest(), "resized")
 
     def at_rest(self) -> bool:
-        """Whether no message is queued, and nothing needs drawing.
-
-        The pilot takes an app that gets no processor time for an idle one.
-        """
+        """Whether no message is queued, and nothing needs drawing. The pilot takes an app that gets
+        no processor time for an idle one."""
         if self.app._exit:
             return True
         screen = self.app.screen
