@@ -144,12 +144,13 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Signals; Textual's variables; models typed as prompts; options of another command; the names
     # that other programs give to commands. serve resolves models and drafts before it listens.
     # Files that change while they are open; trained heads in doctor and show; answers without
-    # tokens in bench; interrupted races; the choice of -d auto.
-    "cli": (5_002, 156),  # refuses empty arguments; completes values that the help lists
+    # tokens in bench; interrupted races; the choice of -d auto; devices before a recording.
+    "cli": (5_008, 156),  # refuses empty arguments; completes values that the help lists
     # The protocol of caches; values and biases of any type; drafters call their sources.
     "decoding": (2_193, 90),  # rows that are partly NaN
-    # Drafts and heads with fewer tokens; files that --output must not replace; failures.
-    "distill": (2_511, 142),
+    # Drafts and heads with fewer tokens; files that --output must not replace; failures; what
+    # cannot be trained, before the recording.
+    "distill": (2_529, 144),
     "doctor": (248, 12),  # recognizes measurements on a busy machine
     "drafters": (2_136, 61),  # plans that options fix; windows of small caches
     "engine": (397, 10),  # frees unreferenced engines; sessions in the home folder
@@ -160,8 +161,9 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Patterns: ECMA's and Python's syntax; lookahead and lookbehind; sets that exclude quotes.
     # Schemas: OpenAPI's, zod's and pydantic's; names of keys; closed parts of allOf; dialects;
     # unevaluated, required and dependent properties; small bounds; formats; endless references.
-    # Tokens and forced text; custom tools; GBNF whose longest match would be wrong.
-    "grammars": (1_730, 36),  # once in llama; GBNF by characters; what schemas compose; sets; IPv6
+    # Tokens and forced text; custom tools; GBNF whose longest match would be wrong; alternatives
+    # of lengths and first items; arrays and objects that need endless values.
+    "grammars": (1_760, 36),  # once in llama; GBNF by characters; what schemas compose; sets; IPv6
     "history": (1_553, 56),  # integers beyond SQLite's; damaged schemas; another file
     # Names damaged files, with the commands that download them again; knows ollama's spelling.
     "hub": (1_748, 74),  # pasted addresses; repositories without a model; servers without ranges
@@ -170,7 +172,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "keywords": (231, 11),  # the options of answers, once in engine; names from other tools
     # Chosen logits; errors after closing; huge pages; kept graphs; interrupted opening; aborts when
     # memory runs out; hybrid processors and containers; gevent.
-    "llama": (4_576, 219),  # calls while a model closes
+    "llama": (4_579, 220),  # calls while a model closes; whose kernels
     "llm_plugin": (100, 10),  # separates reasoning from answers; system prompts of earlier turns
     "loading": (894, 22),  # reads Medusa heads; discards measurements on a busy machine
     "pairing": (877, 56),  # forecasts for experts and instruction sets; containers' memory
@@ -188,8 +190,8 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # call; custom tools with a grammar; results of any kind; tools that come and go.
     # Requests: fields of coding agents; reasoning to keep; base64; infill; incomplete requests.
     # Models: unloading after an answer; ollama's that are not loaded; stops while one loads.
-    "server": (6_074, 206),  # page.html; names of tools; kept thoughts; cut answers
-    "sessions": (663, 22),  # chooses which caches to keep; files that cannot be mapped
+    "server": (6_091, 206),  # page.html; names of tools; kept thoughts; cut answers; token ids
+    "sessions": (664, 22),  # chooses caches to keep; files that cannot be mapped or used
     "settings": (136, 10),  # values that are not UTF-8, or true
     "signals": (88, 10),  # signals during imports that swallow them; the shell that reports a kill
     "stream": (234, 10),  # no generator, which would keep a stream alive; errors again
@@ -200,10 +202,10 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # long texts. Rendering threads share a document.
     "tui": (5_102, 103),  # keys after Esc; open formulas; characters that are drawn as one; themes
     "typed": (98, 10),  # names of functions; huge numbers and NaN; empty paths
-    "verify": (1_284, 62),  # compares a certificate with the local files and versions
-    "worker_threads": (43, 10),
+    "verify": (1_288, 62),  # compares a certificate with local files, versions and kernels
+    "worker_threads": (55, 10),  # names the loop that is missing, once in async_engine
     "tests": (40_000, None),  # systems with limits; typed commands; pins; newer Pythons
-    "tools": (3_361, None),  # estimates for larger models, an agent's session, schema masks
+    "tools": (3_365, None),  # estimates for larger models, an agent's session, schema masks
 }
 """For each room, the most lines of Python and the most public names; None: names are not limited.
 

@@ -51,13 +51,12 @@ def _apart(one: Schema, other: Schema, resolve: Change, depth: int) -> bool:
         return not kinds
     (kind,) = kinds
     least, most = _BOUNDS.get(kind, ("", ""))
-    both = one, other
-    if any(
-        low.get(most, math.inf) < high.get(least, -math.inf) for low, high in permutations(both)
-    ):
+    pairs = permutations((one, other))
+    if any(low.get(most, math.inf) < high.get(least, -math.inf) for low, high in pairs):
         return True
-    if kind == "array" and any(schema.get(least) for schema in both):
-        return _apart(*(resolve(_first_item(schema)) for schema in both), resolve, depth - 1)
+    if kind == "array" and (one.get(least) or other.get(least)):
+        first, second = (resolve(_first_item(schema)) for schema in (one, other))
+        return _apart(first, second, resolve, depth - 1)
     if kind != "object":
         return False
     named, names = (schema.get("properties", {}) for schema in (one, other))
