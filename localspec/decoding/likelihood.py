@@ -72,5 +72,6 @@ def _verified(
         following = tokens[start : start + most]
         # The last one needs no row after it; it is read with the next part.
         tree = TokenTree.chain(following[:-1], "")
-        yield following, target.forward(PassRequest(list(tokens[:start]), tree)).rows
-        target.commit(tree, range(len(tree)))
+        rows = target.forward(PassRequest(list(tokens[:start]), tree)).rows
+        target.commit(tree, range(len(tree)))  # before the caller, who may read no further
+        yield following, rows

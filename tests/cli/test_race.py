@@ -126,10 +126,10 @@ def test_a_race_beside_kernels_proves_what_was_said(kernels: None, cli: Cli) -> 
 
 def test_a_wrong_token_is_found(kernels: None, engine: Engine) -> None:
     prompt = engine.tokenize("Once upon a time")
-    greedy = localspec.SamplingParams(temperature=0)
-    stream = engine.stream(Tokens(prompt), max_tokens=48, sampling=greedy)
+    stream = engine.stream(Tokens(prompt), max_tokens=48, sampling=GREEDY)
     said = [token for chunk in stream for token in chunk.token_ids]
     engine.clear()
     assert engine.first_wrong(prompt, said) is None
     assert engine.first_wrong(prompt, [*said[:40], said[40] + 1, *said[41:]]) == 40
     assert engine.first_wrong(prompt, [said[0] + 1, *said[1:]]) == 0
+    assert engine.logits([*prompt, said[0]]).argmax() == said[1], "wrong ones leave no trace"
