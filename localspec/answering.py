@@ -112,10 +112,10 @@ class AnswerGenerator:
     def _answer(self, answer: Answer, task: Task) -> None:
         slot: Slot = task.slot
         stats, started = answer.stats, perf_counter()
-        drafter = self._begin(answer, task)
-        elapsed = perf_counter() - started
-        stats.prompt_seconds = max(0.0, elapsed - stats.calibration_seconds)
         try:
+            drafter = self._begin(answer, task)
+            elapsed = perf_counter() - started
+            stats.prompt_seconds = max(0.0, elapsed - stats.calibration_seconds)
             self._generate(answer, task, drafter)
         finally:
             stats.threads = self._threads.why

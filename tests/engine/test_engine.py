@@ -266,14 +266,16 @@ def test_unreferenced_engine_is_freed(parallel: int) -> None:
 
 
 def test_failed_stream_counts_as_cancelled_after_close(engine: Engine) -> None:
+    engine.forget()  # so that it fails while costs are measured after its prompt
     fails = fail_with(ZeroDivisionError())
-    stream = engine.stream(FOX, max_tokens=4, progress=fails, reuse=False)
+    stream = engine.stream("The fox sat. " * 99, max_tokens=4, progress=fails, reuse=False)
     for read in (lambda: next(stream), stream.completion):
         with pytest.raises(ZeroDivisionError):
             read()
     assert next(stream, None) is None
     stream.close()
     assert stream.finish_reason == "cancelled"
+    assert engine.logits(range(5, 90)).size, "its progress is not reported again"
 
 
 def test_unreferenced_stream_frees_the_engine(engine: Engine) -> None:
