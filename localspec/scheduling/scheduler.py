@@ -275,7 +275,7 @@ class Scheduler:
             error = raised
         if task.greenlet.dead:
             task.greenlet = None
+            self.release(task)
             with self._changing:
                 self.tasks.remove(task)
-            self.release(task)
             task.end(error)

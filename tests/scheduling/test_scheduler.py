@@ -21,6 +21,7 @@ from localspec.scheduling import shared_scheduler
 from localspec.scheduling.scheduler import Scheduler
 from localspec.scheduling.shared_scheduler import SharedScheduler
 from localspec.scheduling.task import AHEAD, Task, Wait
+from tests.support.patches import fail_with
 from tests.support.together import together
 
 PATIENCE = 60.0  # seconds until a test that hangs fails
@@ -329,6 +330,14 @@ def test_readers_of_all_answers_cannot_wait_for_each_other() -> None:
             table.scheduler.submit([0], lambda _: None, owner=owner)
         with pytest.raises(EngineBusy, match="thread, with others that wait, is already reading 2"):
             table.scheduler.submit([0], lambda _: None, owner=2)
+
+
+def test_error_at_the_end_of_a_task_reaches_its_reader(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = Fixture()
+    monkeypatch.setattr(threading, "excepthook", lambda _: None)
+    monkeypatch.setattr(table.scheduler, "release", fail_with(ZeroDivisionError()))
+    assert isinstance(table.run(lambda _: None)[0], ZeroDivisionError)
+    compute_thread.call(int)  # after the hook
 
 
 def test_interrupt_while_a_task_is_queued(monkeypatch: pytest.MonkeyPatch) -> None:
