@@ -40,7 +40,7 @@ class SharedScheduler(Scheduler):
         self._read_draft = False  # whether the draft model read a prompt in the latest pass
         self._read: set[Wait] = set()  # models whose latest pass read prompts
         self.costs = SharedCosts(PairProfile())
-        self._serving: Sequence[Task] = ()
+        self._serving: tuple[SharedContext, list[Task]] | None = None  # in the current pass
         self._direct = False
         self._timer: threading.Timer | None = None  # wakes it while readers pause
 
@@ -50,9 +50,8 @@ class SharedScheduler(Scheduler):
 
     def interrupt(self, task: Task) -> None:
         """End the current pass if it is for this task only."""
-        serving = self._serving
-        if len(serving) == 1 and serving[0] is task and task.waits_for is not None:
-            self._caches[task.waits_for].cancel()
+        if (serving := self._serving) is not None and serving[1] == [task]:
+            serving[0].cancel()
 
     # From a task.
 
@@ -200,7 +199,7 @@ class SharedScheduler(Scheduler):
                 return
             parts = [task.part for task in tasks if task.part is not None]
             cache.resume()
-            self._serving, started = tasks, self.clock()
+            self._serving, started = (cache, tasks), self.clock()
             try:
                 rows = cache.decode(parts)
             except Cancelled:
@@ -221,7 +220,7 @@ class SharedScheduler(Scheduler):
                             task.rows = task.rows.copy()
                 continue
             finally:
-                self._serving = ()
+                self._serving = None
             self._share(wait, tasks, rows, self.clock() - started)
             return
 
