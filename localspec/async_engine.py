@@ -108,10 +108,10 @@ class AsyncEngine(Unique, AbstractAsyncContextManager["AsyncEngine"]):
         await self._reader()
         return await self._in_turn(lambda: self.engine.open_session(path))
 
-    async def save_session(self, path: str | os.PathLike[str], conversation: Any = None) -> None:
+    async def save_session(self, path: str | os.PathLike[str], conversation: Any = None) -> int:
         """`Engine.save_session`, in the order of calls."""
         await self._reader()
-        await self._in_turn(lambda: self.engine.save_session(path, conversation))
+        return await self._in_turn(lambda: self.engine.save_session(path, conversation))
 
     async def _reader(self) -> Hashable:
         """The owner of what this task asks for. Raises EngineBusy if it would wait for itself."""

@@ -378,7 +378,7 @@ async def test_session_is_saved_after_the_answer(async_engine: AsyncEngine, tmp_
     path = tmp_path / "a.session"
     answer = asyncio.ensure_future(async_engine.generate(PROMPT, max_tokens=60, sampling=GREEDY))
     await asyncio.sleep(0)
-    await async_engine.save_session(path, ["said"])
+    assert await async_engine.save_session(path, ["said"]) > 0
     assert answer.done(), "after the answer"
     opened = await async_engine.open_session(path)
     assert opened.conversation == ["said"]
