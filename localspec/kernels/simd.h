@@ -48,10 +48,6 @@ LOCALSPEC_INLINE V round_even(V x) { return _mm512_roundscale_ps(x, 8); }
 LOCALSPEC_INLINE V abs(V x) { return _mm512_andnot_ps(_mm512_set1_ps(-0.f), x); }
 LOCALSPEC_INLINE V sign_of(V x, V sign) { return _mm512_or_ps(x, _mm512_and_ps(_mm512_set1_ps(-0.f), sign)); }
 LOCALSPEC_INLINE M greater(V a, V b) { return _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ); }
-LOCALSPEC_INLINE M both(M a, M b) { return (M)(a & b); }
-LOCALSPEC_INLINE M either(M a, M b) { return (M)(a | b); }
-LOCALSPEC_INLINE M none() { return 0; }
-LOCALSPEC_INLINE bool any(M m) { return m != 0; }
 LOCALSPEC_INLINE V select(M m, V yes, V no) { return _mm512_mask_blend_ps(m, no, yes); }
 LOCALSPEC_INLINE bool different(V a, V b) { return _mm512_cmp_ps_mask(a, b, _CMP_NEQ_UQ) != 0; }
 LOCALSPEC_INLINE float highest(V x) { return _mm512_reduce_max_ps(x); }
@@ -116,12 +112,8 @@ LOCALSPEC_INLINE V round_even(V x) { return _mm256_round_ps(x, 8); }
 LOCALSPEC_INLINE V abs(V x) { return _mm256_andnot_ps(_mm256_set1_ps(-0.f), x); }
 LOCALSPEC_INLINE V sign_of(V x, V sign) { return _mm256_or_ps(x, _mm256_and_ps(_mm256_set1_ps(-0.f), sign)); }
 LOCALSPEC_INLINE M greater(V a, V b) { return _mm256_cmp_ps(a, b, _CMP_GT_OQ); }
-LOCALSPEC_INLINE M both(M a, M b) { return _mm256_and_ps(a, b); }
-LOCALSPEC_INLINE M either(M a, M b) { return _mm256_or_ps(a, b); }
-LOCALSPEC_INLINE M none() { return _mm256_setzero_ps(); }
-LOCALSPEC_INLINE bool any(M m) { return _mm256_movemask_ps(m) != 0; }
 LOCALSPEC_INLINE V select(M m, V yes, V no) { return _mm256_blendv_ps(no, yes, m); }
-LOCALSPEC_INLINE bool different(V a, V b) { return any(_mm256_cmp_ps(a, b, _CMP_NEQ_UQ)); }
+LOCALSPEC_INLINE bool different(V a, V b) { return _mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_NEQ_UQ)) != 0; }
 LOCALSPEC_INLINE float highest(V x) {
     __m128 h = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
     h = _mm_max_ps(h, _mm_movehl_ps(h, h));
@@ -183,10 +175,6 @@ LOCALSPEC_INLINE V round_even(V x) { return vrndnq_f32(x); }
 LOCALSPEC_INLINE V abs(V x) { return vabsq_f32(x); }
 LOCALSPEC_INLINE V sign_of(V x, V sign) { return vbslq_f32(vdupq_n_u32(0x80000000u), sign, x); }
 LOCALSPEC_INLINE M greater(V a, V b) { return vcgtq_f32(a, b); }
-LOCALSPEC_INLINE M both(M a, M b) { return vandq_u32(a, b); }
-LOCALSPEC_INLINE M either(M a, M b) { return vorrq_u32(a, b); }
-LOCALSPEC_INLINE M none() { return vdupq_n_u32(0); }
-LOCALSPEC_INLINE bool any(M m) { return vmaxvq_u32(m) != 0; }
 LOCALSPEC_INLINE V select(M m, V yes, V no) { return vbslq_f32(m, yes, no); }
 LOCALSPEC_INLINE bool different(V a, V b) { return vminvq_u32(vceqq_f32(a, b)) == 0; }
 LOCALSPEC_INLINE float highest(V x) { return vmaxvq_f32(x); }
@@ -222,7 +210,7 @@ template <int N> struct Int {  // a number as a type, for loops over unrolled si
 
 // Contracts of the functions above that their names do not state:
 //   max(a, b)      b if one of them is NaN
-//   select(m, yes, no), any(m), both, either, greater: truth values by lane
+//   greater, select(m, yes, no): truth values by lane
 //   different(a, b) whether any lane differs or is NaN
 //   scale2(x, n)   x * 2^n for integral n <= 127; zero if n < -125, so that no factor is subnormal; NaN stays NaN
 //   sign_of(x, s)  x >= 0 with the sign of s
