@@ -8,8 +8,7 @@ from contextlib import closing, suppress
 from dataclasses import replace
 from time import perf_counter
 
-from localspec.decoding.interfaces import Drafter
-from localspec.decoding.loop import speculate
+from localspec.decoding.loop import Drafter, speculate
 from localspec.decoding.random_source import SeededRandom
 from localspec.decoding.rules import acceptance_rule
 from localspec.decoding.sampling import Constraint, Sampler, SamplingParams

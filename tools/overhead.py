@@ -28,8 +28,7 @@ import llama_cpp
 import localspec
 from localspec import Drafting, GenerationStats, ModelOptions, SamplingParams, Stream
 from localspec.decoding.acceptance import GreedyMatch
-from localspec.decoding.interfaces import Drafter
-from localspec.decoding.loop import speculate
+from localspec.decoding.loop import Drafter, speculate
 from localspec.drafters.composition import compose
 from localspec.grammars.grammar import Grammar
 from localspec.hub.packages import NAME as SMOLLM2

@@ -1,6 +1,7 @@
-"""The speculative decoding loop."""
+"""The speculative decoding loop, and the drafter that it asks."""
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
+from operator import attrgetter
 from time import perf_counter
 
 import numpy as np
@@ -11,7 +12,6 @@ from localspec.decoding.interfaces import (
     PROMPT,
     TARGET,
     Draft,
-    Drafter,
     PassRequest,
     PassResult,
     Plan,
@@ -21,7 +21,52 @@ from localspec.decoding.interfaces import (
 from localspec.decoding.logprobs import TokenLogprob, raw_logprobs, sampled_logprobs
 from localspec.decoding.sampling import NO_TOKEN, Rows
 from localspec.decoding.session import Session
+from localspec.decoding.sources import Source
 from localspec.decoding.tree import PADDING, ROOT, TokenTree
+
+
+class Drafter:
+    """Plans the steps of one answer, drafts, and learns: with one named source, or with the policy
+    over all sources. The base class decodes plainly.
+
+    Args:
+        reason: why it decodes plainly, for users.
+        sources: those it drafts with.
+
+    Attributes:
+        hidden: target layers whose hidden states it reads after every pass.
+    """
+
+    def __init__(self, reason: str = "", sources: Sequence[Source] = ()) -> None:
+        self._plain, self._sources = Plan(None, reason=reason), sources
+        self.hidden = tuple(sorted({layer for source in sources for layer in source.hidden}))
+
+    @property
+    def native_seconds(self) -> float:
+        return sum(map(attrgetter("native_seconds"), self._sources), 0.0)
+
+    def begin(self, prompt: Sequence[int]) -> None:
+        """Catch up with the prompt of a new answer."""
+        for source in self._sources:
+            source.begin(prompt)
+
+    def plan(self, session: Session) -> Plan:
+        return self._plain
+
+    def draft(self, session: Session, plan: Plan) -> Draft:
+        """Carry out a plan that drafts."""
+        return Draft(TokenTree(), plan.reason)
+
+    def verified(self, rows: Rows) -> None:
+        """Receive the rows of a pass over a draft, valid during the call."""
+
+    def committed(self, context: Sequence[int], hidden: Mapping[int, Rows]) -> None:
+        """See `localspec.decoding.sources.Source.committed`."""
+        for source in self._sources:
+            source.committed(context, hidden)
+
+    def observe(self, step: Step) -> None:
+        """Learn from a finished step."""
 
 
 def speculate(

@@ -1,7 +1,8 @@
 """Composition of the drafter of one answer from its `Drafting` options."""
 
 from localspec.decoding.acceptance import AcceptanceRule
-from localspec.decoding.interfaces import Drafter, Limits, Plan
+from localspec.decoding.interfaces import Limits, Plan
+from localspec.decoding.loop import Drafter
 from localspec.decoding.session import Session
 from localspec.decoding.sources import LookupSource, ModelSource
 from localspec.drafters.lookahead import LEVELS, LookaheadSource
@@ -100,9 +101,9 @@ def require(drafting: Drafting, parts: Parts) -> str:
 
 def sources(parts: Parts) -> tuple[list[LookupSource], list[ModelSource]]:
     """The registered sources that take part in `auto`, of both kinds."""
-    known = [REGISTRY[name].build(parts) for name in parts.usable]
+    names = [name for name in parts.usable if name != LookaheadSource.name]
+    known = [REGISTRY[name].build(parts) for name in names]
     lookups = [each for each in known if isinstance(each, LookupSource)]
-    lookups = [each for each in lookups if not isinstance(each, LookaheadSource)]
     return lookups, [each for each in known if isinstance(each, ModelSource)]
 
 

@@ -5,7 +5,8 @@ from itertools import islice, takewhile
 from typing import Any
 
 from localspec.decoding.draft_sampler import DraftSampler
-from localspec.decoding.interfaces import LAST, Draft, Drafter, Limits, Plan
+from localspec.decoding.interfaces import LAST, Draft, Limits, Plan
+from localspec.decoding.loop import Drafter
 from localspec.decoding.sampling import DEAD_ENDS, Rows, confidence
 from localspec.decoding.session import Session
 from localspec.decoding.sources import FIRM, LookupSource, ModelSource, Source

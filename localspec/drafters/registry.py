@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -72,8 +73,9 @@ class Parts:
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """A source by name, and what it needs. `build`: builds it for one answer; a `LookupSource` or a
-    `ModelSource` takes part in `auto`. `depth`: default depth of its drafts if used by name."""
+    """A source by name, and what it needs. `build`: builds it for one answer; a `LookupSource`, but
+    not lookahead, or a `ModelSource` takes part in `auto`. `depth`: default depth of its drafts if
+    used by name."""
 
     build: Callable[[Parts], Source]
     needs_model: bool = False
@@ -110,11 +112,6 @@ def _model(name: str, parts: Parts) -> Source:
     return Cascade(name, model, ngram) if name == "model+ngram" else Cascade(name, ngram, model)
 
 
-def _head(parts: Parts) -> Source:
-    assert parts.head is not None
-    return parts.head
-
-
 REGISTRY: dict[str, Registration] = {
     # Lookups are free, and copy long passages.
     "ngram": Registration(partial(_lookup, "ngram"), depth=8),
@@ -122,11 +119,11 @@ REGISTRY: dict[str, Registration] = {
     "retrieval": Registration(partial(_lookup, "retrieval"), needs_datastore=True, depth=8),
     "lookahead": Registration(partial(_lookup, "lookahead")),
     "model": Registration(partial(_model, "model"), needs_model=True),
-    "eagle": Registration(_head, needs_head="eagle"),
-    "mtp": Registration(_head, needs_head="mtp"),
-    "medusa": Registration(_head, needs_head="medusa"),
-    "dflash": Registration(_head, needs_head="dflash", depth=7),
-    "dspark": Registration(_head, needs_head="dspark", depth=7),
+    "eagle": Registration(attrgetter("head"), needs_head="eagle"),
+    "mtp": Registration(attrgetter("head"), needs_head="mtp"),
+    "medusa": Registration(attrgetter("head"), needs_head="medusa"),
+    "dflash": Registration(attrgetter("head"), needs_head="dflash", depth=7),
+    "dspark": Registration(attrgetter("head"), needs_head="dspark", depth=7),
     # Cascades of the n-gram drafter and the draft model.
     "cascade": Registration(partial(_model, "cascade"), needs_model=True),
     "model+ngram": Registration(partial(_model, "model+ngram"), needs_model=True),

@@ -9,7 +9,8 @@ drafted that the budget does not cover (`localspec.policy.budget`).
 from collections.abc import Sequence
 from itertools import islice
 
-from localspec.decoding.interfaces import LAST, Draft, Drafter, Limits, Plan, Step
+from localspec.decoding.interfaces import LAST, Draft, Limits, Plan, Step
+from localspec.decoding.loop import Drafter
 from localspec.decoding.session import Session
 from localspec.decoding.sources import LookupSource, ModelSource
 from localspec.decoding.stats import AccountStatement
@@ -27,7 +28,7 @@ MAX_DRAFT = 63  # tokens
 
 
 class Policy(Drafter):
-    """The `localspec.decoding.interfaces.Drafter` of `auto`, for one answer.
+    """The `localspec.decoding.loop.Drafter` of `auto`, for one answer.
 
     Args:
         branches: whether drafts may be trees.
@@ -161,9 +162,8 @@ class Policy(Drafter):
             self._lookups.append(lookup)
             reach = total = 1.0
             first, best, farthest = 0.0, worth.plain, 1 + self.BEYOND
-            for n, prediction in enumerate(
-                islice(source.predict(source.position(session)), room), 2
-            ):
+            predictions = islice(source.predict(source.position(session)), room)
+            for n, prediction in enumerate(predictions, 2):
                 lookup.predictions.append(prediction)
                 reach *= estimator.predict(prediction.features)
                 if reach < (self.LEAST_REACH if first else self.LEAST_FIRST) or n > farthest:

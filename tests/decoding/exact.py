@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from localspec.decoding import acceptance
-from localspec.decoding.interfaces import TARGET, Draft, Drafter, PassRequest, Plan, Step
-from localspec.decoding.loop import speculate
+from localspec.decoding.interfaces import TARGET, Draft, PassRequest, Plan, Step
+from localspec.decoding.loop import Drafter, speculate
 from localspec.decoding.random_source import SeededRandom
 from localspec.decoding.session import Session
 from localspec.decoding.sources import Source

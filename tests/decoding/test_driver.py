@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from localspec.decoding.acceptance import GreedyMatch
-from localspec.decoding.interfaces import Drafter, PassRequest, PassResult, Plan
-from localspec.decoding.loop import speculate
+from localspec.decoding.interfaces import PassRequest, PassResult, Plan
+from localspec.decoding.loop import Drafter, speculate
 from localspec.decoding.sampling import Rows
 from localspec.drafters.draft_model import DraftModel
 from tests.decoding.exact import LIVELY, OTHER

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localspec.decoding.acceptance import AcceptanceRule, SampleMatch
-from localspec.decoding.interfaces import Drafter, Plan
+from localspec.decoding.interfaces import Plan
+from localspec.decoding.loop import Drafter
 from localspec.decoding.random_source import SeededRandom
 from localspec.decoding.rules import acceptance_rule
 from localspec.decoding.session import Session

@@ -198,10 +198,6 @@ def test_logits_that_are_not_finite_raise(params: SamplingParams, n: int, value:
             Verification(rows, TokenTree(), session_of([1], params=params)).best(ROOT)
 
 
-def ties(rng: np.random.Generator, n: int) -> Row:
-    return np.round(rng.standard_normal(n)).astype(np.float32)
-
-
 def one_group(rng: np.random.Generator, n: int) -> Row:
     """All the large logits fall into one group of top_ids."""
     row = rng.standard_normal(n).astype(np.float32)
@@ -217,7 +213,7 @@ def mostly_impossible(rng: np.random.Generator, n: int) -> Row:
 
 ROWS: dict[str, Callable[[np.random.Generator, int], Row]] = {
     "normal": lambda rng, n: rng.standard_normal(n).astype(np.float32),
-    "ties": ties,
+    "ties": lambda rng, n: np.round(rng.standard_normal(n)).astype(np.float32),
     "equal": lambda rng, n: np.zeros(n, np.float32),
     "one group": one_group,
     "mostly impossible": mostly_impossible,

@@ -37,7 +37,8 @@ def steps_of(
     session = toys.session_of(prompt, size=model.size, params=params, count=count)
     drafter = compose(drafting, parts, profile, target.limits, session, rule)
     drafter.begin(session.context)
-    steps = list(speculate(session, clockless(drafter, profile), rule, target))
+    clockless(drafter, profile)
+    steps = list(speculate(session, drafter, rule, target))
     assert len(session.context) == len(prompt) + count
     return steps
 

@@ -94,8 +94,6 @@ def test_predicted_output_is_dropped_after_its_answer() -> None:
 
 # The index, compared with brute force, and its size.
 
-tiny_texts = st.lists(st.integers(0, 2), max_size=24) | st.lists(st.integers(0, 1), max_size=24)
-
 
 def longest_ending(text: list[int]) -> int:
     """Length of the longest ending of a text that occurs in it before its end."""
@@ -106,7 +104,7 @@ def longest_ending(text: list[int]) -> int:
 
 
 @examples(200)
-@given(text=tiny_texts)
+@given(text=st.lists(st.integers(0, 2), max_size=24) | st.lists(st.integers(0, 1), max_size=24))
 def test_match_is_the_longest_repeated_ending(text: list[int]) -> None:
     index = NgramIndex()
     for i in range(1, len(text) + 1):

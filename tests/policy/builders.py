@@ -66,7 +66,8 @@ class Pair:
             branches=greedy,
             drawn=self.sampled and not greedy,
         )
-        return clockless(policy, profile)
+        clockless(policy, profile)
+        return policy
 
     def target(self, model: ToyModel) -> ToyTarget:
         leaves, draft = self.most_leaves, self.max_draft

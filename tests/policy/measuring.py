@@ -1,9 +1,9 @@
 """Fixed costs, a scripted lookup source, drafters without a clock, and a clock moved by passes."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TypeVar
 
-from localspec.decoding.interfaces import Drafter, PassRequest, PassResult, Step
+from localspec.decoding.interfaces import PassRequest, PassResult, Step
+from localspec.decoding.loop import Drafter
 from localspec.decoding.sampling import Rows
 from localspec.decoding.session import Session
 from localspec.decoding.sources import LookupSource, Prediction
@@ -48,10 +48,7 @@ def profile_of(target: Sequence[float], draft: Sequence[float] | None = (0.05,))
     return profile
 
 
-AnyDrafter = TypeVar("AnyDrafter", bound=Drafter)
-
-
-def clockless(drafter: AnyDrafter, profile: PairProfile) -> AnyDrafter:
+def clockless(drafter: Drafter, profile: PairProfile) -> None:
     """Have a drafter observe costs by its profile's curves instead of measured seconds."""
     observe = drafter.observe
 
@@ -65,7 +62,6 @@ def clockless(drafter: AnyDrafter, profile: PairProfile) -> AnyDrafter:
         observe(step._replace(seconds=seconds, target_seconds=target, draft_seconds=draft))
 
     vars(drafter)["observe"] = observe_by_curves
-    return drafter
 
 
 def expects(token: int, chance: float) -> Prediction:

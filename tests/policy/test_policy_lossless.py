@@ -123,7 +123,8 @@ def check_greedy(
     with the text after each. `room`: of the target after its text, if it is limited."""
     steps = []
     for seed in range(MODELS):
-        (model, draft), prompt = some_models(seed), random_prompt(seed)
+        (model, draft), rng = some_models(seed), np.random.default_rng([seed, 1])
+        prompt = [*rng.integers(0, 3, size=rng.integers(2, 12)).tolist(), toys.START]
         pair = make(draft)
         if room is not None:
             pair.capacity = len(prompt) + COUNT + room
@@ -139,11 +140,6 @@ def check_greedy(
         wanted = undrafted(model, prompt=prompt, count=COUNT, params=toys.GREEDY, **options)
         assert {tuple(session.context[len(prompt) :]): 1.0} == wanted
     return steps
-
-
-def random_prompt(seed: int) -> list[int]:
-    rng = np.random.default_rng([seed, 1])
-    return [*rng.integers(0, 3, size=rng.integers(2, 12)).tolist(), toys.START]
 
 
 @pytest.mark.parametrize("kind", PAIRS)
