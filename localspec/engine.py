@@ -178,13 +178,13 @@ class Engine(Unique, AbstractContextManager["Engine"], AnswerGenerator):
         if self._exact:
             drafting.require_exact()
         answer = Answer(self.model, self.prompts, prompt, options, drafting)
-        stats, session, assembler = answer.stats, answer.session, answer.detokenizer
+        stats, session, detokenizer = answer.stats, answer.session, answer.detokenizer
         stats.notices += self._datastore.refresh()
         stats.vocabulary = vocabulary_of(self._parts)
         require(drafting, self._parts)
         work = partial(self._answer, answer)
         submit = partial(self.slots.submit, session.context, work, wait=self._wait)
-        return Stream(submit, self.slots.cancel, session, assembler, stats, answer.when_full)
+        return Stream(submit, self.slots.cancel, session, detokenizer, stats, answer.when_full)
 
     def chat(self, messages: Sequence[Message], **asked: Unpack[AnswerKeywords]) -> Completion:
         """Answer chat messages; options and errors are those of `stream`."""

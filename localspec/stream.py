@@ -76,7 +76,7 @@ class Stream(Unique, AbstractContextManager["Stream"], Iterator[Chunk]):
         submit: Callable[..., Task],
         cancel: Callable[[Task], None],
         session: Session,
-        assembler: Detokenizer,
+        detokenizer: Detokenizer,
         stats: GenerationStats,
         when_full: str | None = None,
     ) -> None:
@@ -92,7 +92,7 @@ class Stream(Unique, AbstractContextManager["Stream"], Iterator[Chunk]):
         self._cancelled = self._ended = False
         self._reading = threading.RLock()  # by one thread at a time
         self._session = session
-        self._assembler = assembler
+        self._detokenizer = detokenizer
         self._texts: list[str] = []
         self._when_full = when_full
 
@@ -121,8 +121,8 @@ class Stream(Unique, AbstractContextManager["Stream"], Iterator[Chunk]):
             self._end()
             if self._finish_reason == "length":
                 self._explain_length()
-            self._assembler.finish()
-            rest = self._assembler.take()
+            self._detokenizer.finish()
+            rest = self._detokenizer.take()
             if not rest:
                 raise StopIteration
             self._texts.append(rest)
@@ -158,7 +158,7 @@ class Stream(Unique, AbstractContextManager["Stream"], Iterator[Chunk]):
     @property
     def stopped(self) -> str | None:
         """The stop string that ended the answer, or None."""
-        return self._assembler.stopped
+        return self._detokenizer.stopped
 
     @property
     def truncated(self) -> bool:

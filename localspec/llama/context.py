@@ -276,7 +276,7 @@ class Context(NativeCache):
             self._native.set_bidirectional(on=True)
         try:
             for start in range(0, len(ids), most):
-                self._decode(self._native.filled.rows(rows[start : start + most]), 0)
+                self._decode(self._native.arrays.rows(rows[start : start + most]), 0)
                 self.tokens += ids[start : start + most]
         finally:
             if not part.causal:
@@ -378,7 +378,7 @@ class Context(NativeCache):
             return rows
         if native.hidden.final:
             native.hidden.provide_final(on=outputs > 0)
-        rows = self._decode(native.filled.fill((part,)), outputs)
+        rows = self._decode(native.arrays.fill((part,)), outputs)
         if self._layers:
             self._states = native.hidden.rows(0, len(part.tokens), outputs)
         return rows

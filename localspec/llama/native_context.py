@@ -248,7 +248,7 @@ class SharedContext(NativeContext):
         # llama.cpp may round the number of cells up.
         self.capacity = min(self.cells // caches, options.context or self.cells // caches)
         try:
-            self.filled = Batch(self.batch, self.leaves)
+            self.arrays = Batch(self.batch, self.leaves)
             self.hidden = HiddenStates(model, self.handle)
         except BaseException:
             self.close()
@@ -264,7 +264,7 @@ class SharedContext(NativeContext):
     def decode(self, parts: Sequence[PassPart]) -> list[Rows]:
         """Run a pass over at most `batch` tokens and `rows` outputs. For each part float32
         [outputs, vocabulary], views that the next pass overwrites. Raises as `run`."""
-        rows = self.run(self.filled.fill(parts), sum(part.outputs for part in parts))
+        rows = self.run(self.arrays.fill(parts), sum(part.outputs for part in parts))
         results, token, row = [], 0, 0
         for part in parts:
             if part.inputs is not None:
