@@ -147,9 +147,8 @@ class AnswerGenerator:
         if isinstance(drafter, Policy):
             stats.account = drafter.statement
         cache.progress = answer.options.progress
-        if answer.options.reuse:
-            stats.notices += slot.recall(tokens)
-        stats.cached_tokens = slot.load_prefix(tokens, reuse=answer.options.reuse)
+        reuse = answer.options.reuse
+        stats.cached_tokens = slot.load_prefix(tokens, stats.notices, reuse=reuse)
         parts.index.expect(tokens, answer.prediction)
         drafter.begin(tokens)
 

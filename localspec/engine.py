@@ -365,7 +365,7 @@ class Engine(Unique, AbstractContextManager["Engine"], AnswerGenerator):
         """As `_result`, for a function of a slot that holds the cached prefix of a text."""
 
         def over(task: Task) -> Result:
-            task.slot.load_prefix(tokens, reuse=reuse)
+            task.slot.load_prefix(tokens, [], reuse=reuse)
             return work(task.slot)
 
         return self._result(tokens, over)

@@ -44,8 +44,8 @@ class Slot:
     share, a part, which is empty while there is no task. `limits`: of its token trees; `sessions`:
     of a single slot, whose caches keep their text for the next task.
 
-    `text`: tokens of the last answer; `keeps`: whether its text goes into the prefix cache. Held
-    cells slow down every pass, so an answer that reuses nothing leaves nothing either."""
+    `text`: tokens of the last answer; `keeps`: whether its text goes into the prefix cache, or is
+    stored. Held cells slow down every pass, so an answer that reuses nothing leaves nothing."""
 
     task: Task | None = None
     sessions: Sessions | None = None
@@ -93,21 +93,22 @@ class Slot:
         """The number of tokens of a prompt that are cached."""
         return max(self.cache.cached_length(prompt), self._slots.kept.known(prompt))
 
-    def recall(self, prompt: Sequence[int]) -> list[str]:
-        """Restore a prefix of a prompt from disk; returns notices."""
+    def _recall(self, prompt: Sequence[int]) -> list[str]:
+        """Restore a stored prefix of a prompt; returns notices."""
         if self.sessions is not None:
             return self.sessions.recall(self.cache.seen(prompt))
         room = min(self.cache.capacity, self._slots.room(self.running))
         return self._slots.kept.recall(prompt, room, drafted=self.shareable_draft is not None)
 
     def keep(self) -> list[str]:
-        """Store its text, if conversations are stored, before its caches are cleared; returns
-        notices."""
-        return [] if self.sessions is None else self.sessions.keep()
+        """Store its text, if it `keeps` that and conversations are stored, before its caches are
+        cleared; returns notices."""
+        return self.sessions.keep() if self.sessions is not None and self.keeps else []
 
-    def load_prefix(self, prompt: Sequence[int], *, reuse: bool = True) -> int:
-        """Wait for room for a prompt, then keep or share its cached prefix, and drop the rest;
-        returns its length."""
+    def load_prefix(self, prompt: Sequence[int], notices: list[str], *, reuse: bool = True) -> int:
+        """Wait for room for a prompt, then keep, restore or share its cached prefix, and drop the
+        rest; returns its length. `notices`: gets sentences for the user."""
+        notices += self._recall(prompt) if reuse else self.keep()
         self.keeps = reuse
         if not reuse:
             self.empty()
@@ -363,7 +364,7 @@ class Slots(SharedScheduler):
         """Give a task the free slot whose last text shares the longest prefix with its prompt."""
         free = [slot for slot in self.all if slot.task is None]
         slot = max(free, key=lambda slot: shared_prefix(slot.text, task.tokens))
-        slot.task, task.slot, slot.keeps = task, slot, True
+        slot.task, task.slot = task, slot
         for context in self.contexts:
             context.resume()
 

@@ -215,8 +215,7 @@ def complete(engine: Engine, prompt: str) -> Completion:
 
 @pytest.mark.parametrize("size", [1 << 30, IN_MEMORY])
 def test_alternating_conversations_are_read_once(size: int) -> None:
-    prompts = stories(3)
-    texts: list[str] = []
+    prompts, texts = stories(3), list[str]()
     for _ in range(2 if size > 0 else 1):
         with open_pair(prompt_cache=size) as engine:
             texts = texts or [complete(engine, prompt).text for prompt in prompts]
@@ -225,6 +224,7 @@ def test_alternating_conversations_are_read_once(size: int) -> None:
                 again = complete(engine, prompt)
                 assert again.stats.cached_tokens == again.stats.prompt_tokens - 1
                 assert (again.text, again.stats.notices) == (text, [])
+                getattr(engine, "logits" if prompt == prompts[0] else "likelihood")([5] * 9)
     assert len(stored()) == (3 if size > 0 else 0)
 
 
