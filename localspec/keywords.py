@@ -111,7 +111,7 @@ class AnswerOptions:
         prediction: text that much of the answer may repeat, such as a file to be edited; lookups
             draft from it.
         reuse: whether cached prefixes may be used. If not, the whole prompt is prefilled, in
-            passes of the same shapes every time, and is not kept for other answers.
+            passes of the same shapes every time; with `parallel` it is not kept for other answers.
         shift: which tokens to drop when the context is full, so that the answer continues; None
             ends it there. Without `max_tokens` it then has at most one context of tokens. A leading
             BOS token always stays.
