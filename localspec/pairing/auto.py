@@ -208,7 +208,8 @@ def _facts(
 def store_speed_up(target: Path, draft: Path, speed_up: float, options: ModelOptions) -> None:
     """Store a speed-up, replacing any earlier one of the pair."""
     identity = _conditions(target, options) | {"draft": file_identity(draft)}
-    speed_ups.store(identity, {"identity": identity, "draft": str(draft), "speed_up": speed_up})
+    place = str(draft.absolute())
+    speed_ups.store(identity, {"identity": identity, "draft": place, "speed_up": speed_up})
 
 
 def measured_speed_ups(target: Path, options: ModelOptions) -> dict[Path, float]:
@@ -222,10 +223,10 @@ def measured_speed_ups(target: Path, options: ModelOptions) -> dict[Path, float]
     for stored in speed_ups.all().values():
         # The record may be invalid, or the draft removed.
         with suppress(OSError, ValueError, KeyError, TypeError, RuntimeError):
-            draft, speed_up = Path(stored["draft"]).resolve(), float(stored["speed_up"])
+            draft, speed_up = Path(stored["draft"]), float(stored["speed_up"])
             same = stored["identity"] == wanted | {"draft": file_identity(draft)}
             if same and math.isfinite(speed_up):
-                found[draft] = speed_up
+                found[draft.resolve()] = speed_up
     return found
 
 

@@ -11,7 +11,6 @@ from localspec.gguf.file import GGUFFile
 from localspec.gguf.reader import read_gguf
 from localspec.hub.local import local_models
 from localspec.llama import kernels_file
-from localspec.llama.options import ModelOptions as Options
 from localspec.pairing import auto, forecast
 from localspec.pairing.auto import Choice, choose, decide, measured_speed_ups, store_speed_up
 from localspec.pairing.forecast import ON_DEVICE, STOCK, Forecast, best, curve, with_experts
@@ -21,7 +20,7 @@ from tests.pairing.pairs import TOKENS, model
 from tests.support.ggufs import sized_llama
 from tests.support.patches import fail_with
 
-OPTIONS = Options()
+OPTIONS = ModelOptions()
 OTHERS = (*TOKENS[:5], "x", *TOKENS[6:])
 """Another vocabulary than the target's."""
 
@@ -34,7 +33,7 @@ def target(here: Path) -> Path:
 
 
 def decide_draft(target: Path, known: dict[Path, float] | None = None, **options: Any) -> Choice:
-    use = PairUse(options=Options(**options))
+    use = PairUse(options=ModelOptions(**options))
     return decide(read_gguf(target), local_models(), known or {}, use)
 
 
@@ -85,7 +84,7 @@ def test_draft_must_fit_memory(here: Path, target: Path, monkeypatch: pytest.Mon
         assert "not enough memory for good.gguf" in choice.why
         assert choose(target, ANY_USE).temporary
         patch.setattr("localspec.pairing.rules.available_memory", lambda: (need.least - 1,) * 2)
-        kinds = [Options(kv_type_k=kind, kv_type_v=kind) for kind in ("f32", "q8_0")]
+        kinds = [ModelOptions(kv_type_k=kind, kv_type_v=kind) for kind in ("f32", "q8_0")]
         assert [choose(target, PairUse(options=kind)).draft for kind in kinds] == [None, good]
     # Not remembered: memory comes and goes.
     assert choose(target, ANY_USE).draft == good
@@ -102,14 +101,19 @@ def test_measurements_precede_forecasts(here: Path, target: Path) -> None:
     assert "good.gguf fits best, but 'localspec doctor' measured no gain" in choice.why
 
 
-def test_recommendations_depend_on_pair_and_options(here: Path, target: Path) -> None:
+def test_recommendations_depend_on_pair_and_options(
+    here: Path, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     draft, other = (model(here / f"{name}.gguf") for name in ("draft", "other"))
-    store_speed_up(target, draft, 1.5, OPTIONS)
+    (link := here / "link.gguf").symlink_to(draft)  # as in Hugging Face's cache
+    monkeypatch.chdir(here)
+    store_speed_up(target, Path(link.name), 1.5, OPTIONS)
+    monkeypatch.chdir("/")
     store_speed_up(target, other, 1.1, OPTIONS)
     assert measured_speed_ups(target, OPTIONS) == {draft: 1.5, other: 1.1}
     store_speed_up(target, draft, 1.7, OPTIONS)
     assert measured_speed_ups(target, OPTIONS) == {other: 1.1, draft: 1.7}
-    assert measured_speed_ups(target, Options(gpu_layers=0)) == {}
+    assert measured_speed_ups(target, ModelOptions(gpu_layers=0)) == {}
     assert measured_speed_ups(draft, OPTIONS) == {}
     model(draft, width=96)  # another file of that name
     assert measured_speed_ups(target, OPTIONS) == {other: 1.1}
@@ -124,7 +128,7 @@ def test_choice_is_cached(here: Path, target: Path, monkeypatch: pytest.MonkeyPa
         patch.setattr(auto, "decide", fail_with(AssertionError("decided again")))
         assert choose(target, ANY_USE) == first
         with pytest.raises(AssertionError):
-            choose(target, PairUse(options=Options(context=64)))
+            choose(target, PairUse(options=ModelOptions(context=64)))
         store_speed_up(target, good, 3.0, OPTIONS)
         with pytest.raises(AssertionError):
             choose(target, ANY_USE)
@@ -145,7 +149,7 @@ def test_forecasts_are_better_for_relatives_and_smaller_models(tmp_path: Path) -
 
     def speed(*, remote: bool = False, **changed: Any) -> float:
         draft = read_gguf(model(tmp_path / "d.gguf", **{"width": 128} | changed))
-        use = PairUse(options=Options(rpc=("far:1",) if remote else ()))
+        use = PairUse(options=ModelOptions(rpc=("far:1",) if remote else ()))
         return forecast.forecast(target, draft, judge(target, draft), use).speed_up
 
     assert speed(remote=True) > speed() > speed(name="Crow") >= 1.0
