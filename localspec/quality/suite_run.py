@@ -69,7 +69,7 @@ class SuiteOutcome:
             for name, way in self.ways.items()
             if way.lossless
             for difference in way.differences
-            if difference.gap > self.noise
+            if not difference.gap <= self.noise
         ]
 
     def as_dict(self) -> dict[str, Any]:
@@ -109,7 +109,7 @@ def run_suite(
         if len(prompt) + item.max_tokens > subject.engine.context_length:
             outcome.left_out += 1
             continue
-        if sampling.greedy and number < _NOISE_ANSWERS:
+        if sampling.greedy and outcome.items < _NOISE_ANSWERS:
             plainly = subject.plain(prompt[-MAX_PROMPT:], 24)
             for size in _SIZES:
                 if size <= subject.limits.max_draft + 1:

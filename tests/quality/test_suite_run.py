@@ -1,12 +1,14 @@
 """Questions with and without speculation, on the built-in pair."""
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from localspec import Drafting, Engine, SamplingParams
+from localspec.quality import suite_run
 from localspec.quality.items import SuiteItem
 from localspec.quality.suite_run import (
     ItemDifference,
@@ -48,12 +50,15 @@ def test_exact_answers_are_equal(engine: Engine) -> None:
     assert plain.tokens > 20
 
 
-def test_questions_beyond_the_context_are_counted(engine: Engine) -> None:
+def test_questions_beyond_the_context_are_counted(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(suite_run, "rounding_distances", lambda *_: [0.25])
     outcome = SuiteOutcome({"plain": WayScore(PLAIN)})
-    items = [ITEMS[0], replace(ITEMS[1], max_tokens=512)]
+    items = [*[replace(ITEMS[1], max_tokens=512)] * 2, ITEMS[0]]
     run_suite(Subject(engine, lambda text: None), items, GREEDY, outcome)
-    assert (outcome.items, outcome.left_out) == (1, 1)
-    assert "too short: 1. Raise --ctx" in outcome_text("tales", outcome.as_dict())
+    assert (outcome.items, outcome.left_out, outcome.noise) == (1, 2, 0.25)
+    assert "too short: 2. Raise --ctx" in outcome_text("tales", outcome.as_dict())
 
 
 def test_different_answer_is_a_fault(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,7 +85,7 @@ def test_sampled_answers_are_only_scored(engine: Engine) -> None:
 
 
 def test_lossy_rules_and_rounding_are_no_faults() -> None:
-    far, near = (ItemDifference("one", 3, gap, True, False) for gap in (2.0, 0.1))
+    far, near, nan = (ItemDifference("one", 3, gap, True, False) for gap in (2.0, 0.1, math.nan))
     ways = {
         "plain": WayScore(PLAIN),
         "near": WayScore(Drafting(), differences=[near]),
@@ -90,8 +95,8 @@ def test_lossy_rules_and_rounding_are_no_faults() -> None:
     assert outcome.faults == []
     told = outcome_text("tales", outcome.as_dict())
     assert "one from token 3, 0.1000 logits apart: right became wrong" in told
-    outcome.noise = 0.05
-    assert len(outcome.faults) == 1
+    for noise in (0.05, math.nan):
+        assert len(SuiteOutcome(ways, noise=noise).faults) == 1
 
 
 def test_wilson_intervals() -> None:
