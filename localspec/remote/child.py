@@ -99,15 +99,16 @@ def enable_keepalive() -> None:
         return
     for descriptor in range(3, 256):
         try:
-            connection = socket.socket(fileno=os.dup(descriptor))
+            connection = socket.socket(fileno=descriptor)
         except OSError:
             continue  # not open, or not a socket
-        with connection, suppress(OSError):
+        with suppress(OSError):
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, SILENCE // 2)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, SILENCE // 4)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 2)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1000 * SILENCE)
+        connection.detach()  # it stays open
 
 
 def main(reference: str, width: int, level: int) -> None:

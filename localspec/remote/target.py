@@ -173,7 +173,6 @@ class RemoteContext(Context):
         """Run a pass, and repeat it if a server was lost but returns in time; returns rows."""
         lost_at, lost = 0.0, None
         while True:
-            started = perf_counter()
             try:
                 if lost is not None and self.model.shared.flags[self._number]:
                     raise Cancelled("Stopped on request.")
