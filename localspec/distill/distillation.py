@@ -179,7 +179,7 @@ def _plan(request: DistillRequest, kind: DraftKind, trace: Trace) -> TrainingPla
 
 
 def _require_room(trace: Trace, most: int | None) -> None:
-    needed = trace.header.layout(0, most or 10_000).itemsize
+    needed = (most or 10_000) * trace.header.layout(0, 1).itemsize
     free = free_space(trace.path.parent)
     if needed > free:
         raise TraceError(

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import psutil
 
 from localspec.bench.scaled_gguf import Shape
+from localspec.cgroups import available_memory
 from localspec.distill import network
 from localspec.distill.kinds import DraftKind, TrainingBatch
 from localspec.distill.network import Labels, Metrics, Tensor, device, torch
@@ -65,7 +65,7 @@ def require_memory(shape: Shape, parameters: int, tokens: int) -> None:
     `shape`: of the draft, or of a head's target."""
     needed = 16 * parameters + 4 * (shape.parameters if parameters != shape.parameters else 0)
     needed += 4 * tokens * shape.layers * (10 * shape.width + 4 * shape.feed_forward)
-    needed, free = needed + 4 * 4 * network.CHUNK, psutil.virtual_memory().available
+    needed, free = needed + 4 * 4 * network.CHUNK, available_memory()[0]
     if needed > free:
         raise LocalspecError(
             f"Training this draft takes about {gigabytes(needed)} of memory, and {gigabytes(free)} "

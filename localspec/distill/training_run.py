@@ -97,7 +97,7 @@ class Run:
         return cls(folder, plan if known is None else known)
 
     def is_finished(self, plan: TrainingPlan) -> bool:
-        return (self.folder / DONE).exists() and self.plan == plan
+        return (self.folder / DONE).exists() and _read_plan(self.folder / PLAN) == plan
 
     def start_or_resume(self, plan: TrainingPlan) -> Run:
         """Continue the run if it is unfinished, otherwise start a new one. Raises TraceError."""

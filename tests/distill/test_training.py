@@ -14,7 +14,6 @@ from scipy.special import log_softmax
 
 import localspec
 from localspec import ModelOptions
-from localspec.bench.scaled_gguf import Shape
 from localspec.distill import distillation, folders, network, training, weights
 from localspec.distill.distill_request import DistillRequest
 from localspec.distill.distillation import distill
@@ -185,12 +184,6 @@ def test_a_training_without_numbers_writes_no_draft(home: Path) -> None:
     with pytest.raises(LocalspecError, match=r"not numbers. Give a lower --rate than 1e\+09"):
         distill(replace(request, rate=1e9), lambda _: None, print)
     assert not list(drafts_folder().rglob("*.gguf"))
-
-
-def test_too_little_memory_is_reported() -> None:
-    shape = Shape(250_000, 8192, 8, 32768, 64, 64, 128, 128)
-    with pytest.raises(LocalspecError, match=r"takes about .* of memory.*smaller --shape"):
-        training.require_memory(shape, shape.parameters, 2048)
 
 
 def test_missing_devices_are_refused() -> None:

@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from localspec.bench.scaled_gguf import Shape
 from localspec.distill.trace import Trace
-from localspec.distill.training import batches, plan_steps
+from localspec.distill.training import batches, plan_steps, require_memory
 from localspec.distill.training_run import CHECKPOINT, CURVE, Point, Run, TrainingPlan
-from localspec.errors import TraceError, UsageError
+from localspec.errors import LocalspecError, TraceError, UsageError
 from tests.distill.traces import trace_of
 from tests.support.patches import fail_with
 
@@ -70,6 +71,9 @@ def test_finished_training_is_repeated_only_with_more_records(tmp_path: Path) ->
     assert not run.is_finished(grown)
     run = run.start_or_resume(grown)
     assert (run.plan, run.curve()) == (grown, [])
+    run.finish()
+    (run.folder / "run.json").unlink()  # as by a kill within `start_or_resume`
+    assert not Run.open(tmp_path, grown).is_finished(grown)
 
 
 @pytest.mark.parametrize("keep", [0, 10, -30])
@@ -107,6 +111,14 @@ def test_curve_with_a_torn_line_and_repeated_steps(tmp_path: Path) -> None:
     with (run.folder / CURVE).open("a") as file:
         file.write('{"step": 3, "tok')
     assert run.curve() == [POINT, points[2]]
+
+
+def test_too_little_memory_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    shape = Shape(97, 64, 1, 64, 1, 1, 64, 64)
+    require_memory(shape, shape.parameters, 96)
+    monkeypatch.setattr("localspec.cgroups.memory_limits", lambda: [(1 << 20, 1 << 40)])
+    with pytest.raises(LocalspecError, match=r"takes about .* of memory.*smaller --shape"):
+        require_memory(shape, shape.parameters, 96)
 
 
 def test_trace_without_answers_to_measure_with_is_refused(tmp_path: Path) -> None:
