@@ -175,7 +175,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "llama": (4_579, 220),  # calls while a model closes; whose kernels
     "llm_plugin": (100, 10),  # separates reasoning from answers; system prompts of earlier turns
     "loading": (894, 22),  # reads Medusa heads; discards measurements on a busy machine
-    "pairing": (877, 56),  # forecasts for experts and instruction sets; containers' memory
+    "pairing": (878, 56),  # forecasts for experts and instruction sets; containers' memory; links
     "paths": (71, 12),  # file:// addresses
     "policy": (2_042, 70),  # busy periods; corrects measurements on a busy machine
     # Calls by model family; reasoning marks, unless quoted; order of results; ignored roles.
@@ -183,7 +183,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "quality": (383, 15),  # checks the suite's name before its file; programs that print endlessly
     "race": (268, 18),
     "remote": (632, 20),
-    "retrieval": (707, 38),  # reports where else learned texts are; lines of .gitignore that hang
+    "retrieval": (711, 38),  # forgets beside damaged datastores; lines of .gitignore that hang
     "scheduling": (1_330, 20),  # slots, once in three rooms; readers that wait; exit, forks
     "self_draft": (424, 14),  # texts of trials, once in pairing
     # Tool calls: formats of sixteen families; unclosed and numbered calls; prose that begins like a

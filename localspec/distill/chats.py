@@ -45,19 +45,23 @@ def forget(conversations: Collection[str] | None = None) -> int:
     for target in folders.recorded_targets():
         if target.problem is not None:
             problems.append(target.problem)
-        if not target.chats:
-            continue
-        with Trace(target.folder / folders.TRACE) as trace:
-            found = [
-                key for key in trace.chats if begins is None or key[:OF_CONVERSATION] in begins
-            ]
-            if found:
-                folders.forget_runs(target.folder)
-                trace.erase(found)
-        gone += len(found)
+        elif target.chats:
+            try:
+                gone += _erase(target.folder, begins)
+            except TraceError as error:
+                problems.append(str(error))
     if problems:
         raise TraceError(problems[0])
     return gone
+
+
+def _erase(folder: Path, begins: Collection[bytes] | None) -> int:
+    with Trace(folder / folders.TRACE) as trace:
+        found = [key for key in trace.chats if begins is None or key[:OF_CONVERSATION] in begins]
+        if found:
+            folders.forget_runs(folder)
+            trace.erase(found)
+    return len(found)
 
 
 def _begin(conversation: str) -> bytes:

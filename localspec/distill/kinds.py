@@ -161,9 +161,9 @@ class Draft(DraftKind):
         return [Output(states.flatten(0, 1)[batch.places], matrix, batch.labels)]
 
     def write(self, path: Path, made: Weights, trained: TrainingFacts) -> None:
-        tokenizer = None if self.part is None else self.part.tokenizer()
-        quant = self._request.quant
-        weights.write(path, self.shape, made, self._target, trained, quant, tokenizer)
+        part = self.part
+        tokenizer = weights.tokenizer_of(self._target) if part is None else part.tokenizer()
+        weights.write(path, self.shape, made, tokenizer, trained, self._request.quant)
 
 
 def _curve(request: DistillRequest, folder: Path) -> tuple[float, ...]:

@@ -18,7 +18,7 @@ from localspec.distill import network
 from localspec.distill.kinds import DraftKind, TrainingBatch
 from localspec.distill.network import Labels, Metrics, Tensor, device, torch
 from localspec.distill.trace import Trace, TraceRecord
-from localspec.distill.training_run import Point, Run, TrainingPlan
+from localspec.distill.training_run import Point, Run
 from localspec.distill.weights import Weights
 from localspec.errors import LocalspecError, UsageError
 from localspec.signals import delayed_signals
@@ -116,9 +116,8 @@ class Training:
         progress: OnProgress,
         draft_texts: DraftTexts,
     ) -> None:
-        self._run, self._trace, self._progress, plan = run, trace, progress, run.plan
-        self._draft_texts = draft_texts
-        self._plan: TrainingPlan = plan
+        self._run, self._trace, self._progress = run, trace, progress
+        self._draft_texts, self._plan = draft_texts, (plan := run.plan)
         self._device = device(plan.device)
         torch.set_num_threads(plan.threads)
         torch.use_deterministic_algorithms(True, warn_only=True)

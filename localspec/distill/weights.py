@@ -141,15 +141,12 @@ def write(
     path: Path,
     shape: Shape,
     weights: Mapping[str, npt.NDArray[np.float32]],
-    target: GGUFFile,
+    tokenizer: Sequence[Fact],
     trained: TrainingFacts,
     kind: str = Q8_0,
-    tokenizer: Sequence[Fact] | None = None,
 ) -> None:
-    """Write a GGUF of llama architecture. `kind`: type of the matrices, "Q8_0", "Q4_0" or "F16";
-    `tokenizer`: its metadata, None for the target's."""
-    tokens = tokenizer_of(target) if tokenizer is None else tokenizer
-    facts = [*shape_facts("llama", shape), (ACCEPTANCE, FLOAT, trained.acceptance), *tokens]
+    """Write a GGUF of llama architecture. `kind`: type of the matrices, "Q8_0", "Q4_0" or "F16"."""
+    facts = [*shape_facts("llama", shape), (ACCEPTANCE, FLOAT, trained.acceptance), *tokenizer]
     made = {name: weights[name] for name, _ in shape.tensors()}
     write_file(path, facts, trained, made, kind)
 

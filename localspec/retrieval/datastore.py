@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -23,7 +23,7 @@ logger = logging.getLogger("localspec.retrieval")
 class Snapshot:
     """The contents of a datastore during one answer."""
 
-    segments: Sequence[Segment] = field(default=())
+    segments: Sequence[Segment] = ()
 
     @cached_property
     def tokens(self) -> int:

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from localspec import paths
-from localspec.errors import DatastoreError, UsageError
+from localspec.errors import DatastoreError, LocalspecError, UsageError
 from localspec.files import locked, remove_abandoned
 from localspec.retrieval import manifest as manifests
 from localspec.retrieval.manifest import Learned, Manifest, SegmentRecord
@@ -76,11 +76,17 @@ def forget(folder: Path, names: Iterable[str]) -> Manifest:
 
 
 def forget_conversations(ids: Iterable[str]) -> None:
-    names = {manifests.CONVERSATION + id for id in ids}
+    """Remove conversations from all datastores. Raises as `learn`, after removing all it can."""
+    names, problems = {manifests.CONVERSATION + id for id in ids}, list[LocalspecError]()
     for folder in manifests.folders():
-        manifest = manifests.read(folder)
-        if manifest is not None and names & manifest.learned.keys():
-            forget(folder, names)
+        try:
+            manifest = manifests.read(folder)
+            if manifest is not None and names & manifest.learned.keys():
+                forget(folder, names)
+        except LocalspecError as error:
+            problems.append(error)
+    if problems:
+        raise problems[0]
 
 
 def _rewrite(
@@ -92,8 +98,7 @@ def _rewrite(
     learned = {name: each for name, each in manifest.learned.items() if name not in removed}
     loose: list[tuple[str, Bytes]] = []
     for name, texts in new.items():
-        texts = [text for text in texts if len(text)]
-        if texts:
+        if texts := [text for text in texts if len(text)]:
             loose.append((name, encode(texts, width)))
             learned[name] = Learned(len(texts), sum(map(len, texts)))
 

@@ -55,9 +55,8 @@ class Manifest:
         return sum(segment.count for segment in self.segments)
 
     def write(self, folder: Path) -> None:
-        write_atomically(
-            folder / FILE, json.dumps({"format": FORMAT, **asdict(self)}), private=True
-        )
+        text = json.dumps({"format": FORMAT, **asdict(self)})
+        write_atomically(folder / FILE, text, private=True)
 
 
 def root() -> Path:

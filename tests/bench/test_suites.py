@@ -11,13 +11,7 @@ import pytest
 import localspec
 from localspec import Engine, ModelOptions
 from localspec.bench.samples import BenchPrompt
-from localspec.bench.suites import (
-    SETS,
-    SUITES,
-    load_suites,
-    prompt_for,
-    render_prompts,
-)
+from localspec.bench.suites import SETS, SUITES, load_suites, prompt_for, render_prompts
 from localspec.errors import UsageError
 from tests.cli.conftest import plain_model as plain_model
 from tests.support.asking import ask

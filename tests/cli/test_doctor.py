@@ -167,20 +167,11 @@ def _calibration(kinds: tuple[TextKind, ...] = KINDS, *, steady: bool = True) ->
     )
 
 
-def test_a_recommendation_is_kept_and_gone_by(here: Path) -> None:
-    target, draft = sized_llama(here / "t.gguf", layers=2), paths.embedded(paths.EMBEDDED_DRAFT)
-    options = ModelOptions(context=256, threads=1)
+def test_the_recommendation_is_the_mean_gain() -> None:
     found = _calibration()
     assert found.gains == {"story": 2.0, "math": 1.2}
     assert [kind.acceptance for kind in found.kinds] == [0.8, 0.4, 0.5]
-    assert found.trusted is not None
-    auto.store_speed_up(target, draft, found.trusted, options)
-    with localspec.load(target, options=options) as engine:
-        assert engine.draft_path == draft
-        assert "doctor' measured 1.60×" in (engine.why_draft or "")
-    auto.store_speed_up(target, draft, 0.9, options)
-    with localspec.load(target, options=options) as engine:
-        assert engine.draft_path != draft
+    assert found.trusted == pytest.approx(1.6)
 
 
 @pytest.mark.parametrize("elsewhere", [False, True])
@@ -193,8 +184,8 @@ def test_it_says_whether_auto_takes_the_draft(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(checkup, "measure_pair", lambda *_, **__: _calibration())
         found = cli("doctor", "--quick", "--json", "-m", str(target), "-d", str(draft)).json
-    with localspec.load(target, options=ModelOptions(context=256)) as engine:
-        taken = engine.draft_path == draft
+    with localspec.load(target, options=ModelOptions(context=256, threads=1)) as engine:
+        taken = engine.draft_path == draft and "measured 1.60×" in (engine.why_draft or "")
     assert taken is not elsewhere
     assert ("will take it" in found["recommendation"]["sentence"]) is taken
 

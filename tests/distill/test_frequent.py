@@ -55,7 +55,7 @@ def draft_path(
     shape = parse("384x2x1024", replace(weights.target_shape(file), vocabulary=len(part)))
     values = weights.initial(shape, target_path, 0, part.kept)
     facts = TrainingFacts("x", 0.5, "part")
-    weights.write(path, shape, values, file, facts, tokenizer=part.tokenizer())
+    weights.write(path, shape, values, part.tokenizer(), facts)
     return path
 
 

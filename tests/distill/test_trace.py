@@ -198,12 +198,20 @@ def test_records_are_deleted_with_their_conversation(folder: Path, tmp_path: Pat
     assert (shown.answers, shown.chats) == (1, 0)
 
 
-def test_unreadable_trace_is_reported(folder: Path) -> None:
-    record_turn(folder, "a", 1, 2, 3)
+@pytest.mark.parametrize("why", ["is not a recording", "is locked"])
+def test_trace_that_cannot_be_erased_is_reported(
+    folder: Path, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("localspec.distill.trace.PATIENCE", 0.0)
     broken = folder.with_name("broken")
-    broken.mkdir()
-    (broken / folders.TRACE).write_bytes(b"nonsense")
-    with pytest.raises(TraceError, match=r"broken.*is not a recording"):
-        chats.forget(["a"])
+    for each in (folder, broken):
+        record_turn(each, "a", 1, 2, 3)
+    with closing(sqlite3.connect(broken / folders.TRACE)) as file:
+        if why == "is locked":
+            file.execute("BEGIN IMMEDIATE")
+        else:
+            (broken / folders.TRACE).write_bytes(b"nonsense")
+        with pytest.raises(TraceError, match=f"broken.*{why}"):
+            chats.forget(["a"])
     with Trace(folder / folders.TRACE) as trace:
         assert len(trace) == 0

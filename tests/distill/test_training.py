@@ -69,7 +69,8 @@ def test_network_is_llama_cpps(which: str, tmp_path: Path, request: pytest.Fixtu
     shape, values = weights.read(source)
     path = tmp_path / "f16.gguf"
     facts = weights.TrainingFacts("", 0.0, "f16")
-    weights.write(path, shape, values, read_gguf(source), facts, weights.F16)
+    tokenizer = weights.tokenizer_of(read_gguf(source))
+    weights.write(path, shape, values, tokenizer, facts, weights.F16)
     tokens = [0, 300, 5, 77, 1200, 8, 15, 4000, 23, 42]
     with Model(path, OPTIONS) as model, closing(Context.open(model, OPTIONS)) as context:
         theirs = np.array(context.extend(tokens, len(tokens)))

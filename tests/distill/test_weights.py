@@ -35,7 +35,7 @@ def small_draft(target: Path, path: Path, right: float, *, text: str = "128x1x96
     shape = parse(text, weights.target_shape(file))
     made = weights.initial(shape, target, 0)
     facts = TrainingFacts(content_identity(target), right, path.stem)
-    weights.write(path, shape, made, file, facts)
+    weights.write(path, shape, made, weights.tokenizer_of(file), facts)
     return path
 
 
@@ -57,10 +57,10 @@ def test_llama_cpp_opens_drafts(target_path: Path, tmp_path: Path) -> None:
 
 def test_copies_give_the_same_logits(draft_path: Path, tmp_path: Path) -> None:
     shape, values = weights.read(draft_path)
-    target = read_gguf(draft_path)
+    tokenizer = weights.tokenizer_of(read_gguf(draft_path))
     for kind, far in (("Q8_0", 1e-3), ("Q4_0", 3.0), ("F16", 0.3)):
         path = tmp_path / f"{kind}.gguf"
-        weights.write(path, shape, values, target, TrainingFacts("x", 0.5, "copy"), kind)
+        weights.write(path, shape, values, tokenizer, TrainingFacts("x", 0.5, "copy"), kind)
         assert FILE_TYPES[read_gguf(path).integer("general.file_type") or 0] == kind
         tokens = [50, 60, 70, 80]
         assert np.abs(logits(path, tokens) - logits(draft_path, tokens)).max() < far

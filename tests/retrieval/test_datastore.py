@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from localspec.errors import DatastoreError
 from localspec.retrieval import learner
 from localspec.retrieval import manifest as manifests
 from localspec.retrieval.datastore import Datastore, Snapshot
-from localspec.retrieval.learner import LearnedVocabulary, forget, learn
+from localspec.retrieval.learner import LearnedVocabulary, forget, forget_conversations, learn
 from localspec.retrieval.manifest import Manifest
 from localspec.retrieval.segment import Segment, encode, write_segment
 from tests.cli.process import run_python
@@ -247,3 +248,8 @@ def test_damaged_manifest_is_reported(content: str) -> None:
     assert "Remove the folder" in notice
     with pytest.raises(DatastoreError, match="Remove the folder"):
         learn(FACTS, {"a": [[1]]})
+    other = replace(FACTS, fingerprint="g" * 24)
+    learn(other, {"conversation a": [[1]]})
+    with pytest.raises(DatastoreError, match="Remove the folder"):
+        forget_conversations(["a"])
+    assert learn(other, {}).learned == {}, "the others forget it all the same"

@@ -22,11 +22,7 @@ def above(shown: Chat) -> list[str]:
 
 @pytest.mark.parametrize(
     ("size", "expected"),
-    [
-        ((80, 24), (False, False)),
-        ((100, 30), (False, True)),
-        ((140, 40), (True, True)),
-    ],
+    [((80, 24), (False, False)), ((100, 30), (False, True)), ((140, 40), (True, True))],
 )
 async def test_panels_go_by_the_width(size: tuple[int, int], expected: tuple[bool, bool]) -> None:
     async with chat(size=size) as shown:
