@@ -38,9 +38,6 @@ class Scripted(Arm):
         self._log.append(f"{self.name} {what}")
         return Sample(tokens=10, seconds=1.0)
 
-    def close(self) -> None:
-        raise AssertionError("whoever opened it closes it")
-
 
 def outcome(
     *arms: Arm, turns: int = 1, temperatures: tuple[float, ...] = (0.0,)

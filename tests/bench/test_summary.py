@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.stats import ttest_ind
 
 from localspec.bench import output_folder
 from localspec.bench.machine import this_machine
@@ -93,6 +94,9 @@ def test_interval_over_suites() -> None:
     assert found is not None
     assert found[0] < 1.0 < math.exp(0.5) < found[1]
     assert mean_interval([*apart, np.array([0.0])]) is None  # four suites say too little
+    one, two = np.array([0.1, 0.4, 0.2]), np.array([0.3, 0.9, -0.2, 0.5])
+    low, high = ttest_ind(one, -two, equal_var=False).confidence_interval()  # by Welch
+    assert mean_interval([one, two]) == pytest.approx((math.exp(low / 2), math.exp(high / 2)))
 
 
 def test_report_round_trip(tmp_path: Path) -> None:

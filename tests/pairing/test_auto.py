@@ -1,5 +1,6 @@
 """`-d auto` takes the draft model with the largest expected gain, and none that does not pay."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -101,14 +102,11 @@ def test_measurements_precede_forecasts(here: Path, target: Path) -> None:
     assert "good.gguf fits best, but 'localspec doctor' measured no gain" in choice.why
 
 
-def test_recommendations_depend_on_pair_and_options(
-    here: Path, target: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_recommendations_depend_on_pair_and_options(here: Path, target: Path) -> None:
     draft, other = (model(here / f"{name}.gguf") for name in ("draft", "other"))
-    (link := here / "link.gguf").symlink_to(draft)  # as in Hugging Face's cache
-    monkeypatch.chdir(here)
-    store_speed_up(target, Path(link.name), 1.5, OPTIONS)
-    monkeypatch.chdir("/")
+    Path("link.gguf").symlink_to(draft)  # as in Hugging Face's cache
+    store_speed_up(target, Path("link.gguf"), 1.5, OPTIONS)
+    os.chdir("/")
     store_speed_up(target, other, 1.1, OPTIONS)
     assert measured_speed_ups(target, OPTIONS) == {draft: 1.5, other: 1.1}
     store_speed_up(target, draft, 1.7, OPTIONS)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from localspec import UsageError
-from localspec.quality.items import SuiteItem, load_items
+from localspec.quality.items import SUITES, SuiteItem, load_items
 
 SUM = {"question": "Two and three?", "answer": "2 + 3 = <<2+3=5>>5\n#### 1,005"}
 CHOICE = {"subject": "sums", "question": "2 + 2?", "choices": ["3", "4", "5", "6"], "answer": "1"}
@@ -79,24 +79,14 @@ def test_limit_is_spread_over_the_file(tmp_path: Path) -> None:
     assert found[0].prompt.startswith("Two\u2028and three?")
 
 
-@pytest.mark.parametrize(
-    ("suite", "fields"),
-    [
-        ("gsm8k", "question and answer"),
-        ("humaneval", "task_id, prompt, entry_point and test"),
-        ("mmlu", "subject, question, choices and answer"),
-        ("truthfulqa", "question, best_answer and incorrect_answers"),
-    ],
-)
-def test_questions_of_other_suites_are_told_the_fields(
-    tmp_path: Path, suite: str, fields: str
-) -> None:
+@pytest.mark.parametrize("suite", SUITES)
+def test_questions_of_other_suites_are_told_the_fields(tmp_path: Path, suite: str) -> None:
     path = tmp_path / "questions.jsonl"
     wrong = {"question": 1, "answer": "many", "choices": [], "prompt": None, "subject": ""}
     whole = json.dumps(wrong), json.dumps(wrong | {"answer": 99}), "[" * 99_999
     for text in ("{}\n", "[1]\n", '{"answer": 1\n', *whole):
         path.write_text(text)
-        with pytest.raises(UsageError, match=rf"Line 1 .* of {suite}. .*{fields}") as told:
+        with pytest.raises(UsageError, match=rf"Line 1 .* of {suite}. .*{SUITES[suite][1]}") as told:
             load_items(suite, path, None)
         assert "Error" not in str(told.value)
     path.write_text("")

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from localspec import Drafting, Engine, SamplingParams
-from localspec.quality import suite_run
 from localspec.quality.items import SuiteItem
 from localspec.quality.suite_run import (
     ItemDifference,
@@ -19,10 +18,9 @@ from localspec.quality.suite_run import (
     wilson,
 )
 from localspec.verify.subject import GREEDY, PLAIN, Subject
-from tests.cli.conftest import Cli, cli
+from tests.cli.conftest import Cli
+from tests.cli.conftest import cli as cli
 from tests.support.sessions import module_pair
-
-__all__ = ["cli"]
 
 ITEMS = [
     SuiteItem("fox", "Tell me a story about a fox.", 24, lambda text: "fox" in text),
@@ -50,13 +48,12 @@ def test_exact_answers_are_equal(engine: Engine) -> None:
     assert plain.tokens > 20
 
 
-def test_questions_beyond_the_context_are_counted(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(suite_run, "rounding_distances", lambda *_: [0.25])
+def test_questions_beyond_the_context_are_counted(engine: Engine) -> None:
     outcome = SuiteOutcome({"plain": WayScore(PLAIN)})
     items = [*[replace(ITEMS[1], max_tokens=512)] * 2, ITEMS[0]]
-    run_suite(Subject(engine, lambda text: None), items, GREEDY, outcome)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("localspec.quality.suite_run.rounding_distances", lambda *_: [0.25])
+        run_suite(Subject(engine, lambda text: None), items, GREEDY, outcome)
     assert (outcome.items, outcome.left_out, outcome.noise) == (1, 2, 0.25)
     assert "too short: 2. Raise --ctx" in outcome_text("tales", outcome.as_dict())
 
@@ -85,7 +82,7 @@ def test_sampled_answers_are_only_scored(engine: Engine) -> None:
 
 
 def test_lossy_rules_and_rounding_are_no_faults() -> None:
-    far, near, nan = (ItemDifference("one", 3, gap, True, False) for gap in (2.0, 0.1, math.nan))
+    far, near = (ItemDifference("one", 3, gap, True, False) for gap in (2.0, 0.1))
     ways = {
         "plain": WayScore(PLAIN),
         "near": WayScore(Drafting(), differences=[near]),
