@@ -8,7 +8,6 @@ from localspec.decoding.params import SamplingParams
 from localspec.drafters.options import Drafting
 from localspec.drafters.registry import REGISTRY
 from localspec.engine import Engine
-from localspec.errors import Cancelled
 
 PLAIN = "plain"
 AUTO = "auto"
@@ -43,8 +42,6 @@ class LocalspecArm(Arm):
         )
         with stream:
             tokens = [token for chunk in stream for token in chunk.token_ids]
-        if stream.finish_reason == "cancelled":
-            raise Cancelled("The answer was stopped on request.")
         stats = stream.stats
         return Sample(
             tokens=max(stats.generated_tokens - 1, 0),

@@ -10,7 +10,7 @@ from typing import Any
 
 from localspec.bench.machine import FileFacts, file_facts, this_machine
 from localspec.engine import Engine
-from localspec.errors import Cancelled, UsageError, describe
+from localspec.errors import UsageError, describe
 from localspec.files import require_file
 from localspec.gguf.names import parts_of
 from localspec.identity import fingerprint
@@ -32,6 +32,9 @@ CHECKS: dict[str, tuple[Callable[[Subject, Effort, Deadline], Outcome], float]] 
 }
 """Checks by name, each with the share of the time after which it should end. The first check stores
 in the `Subject` the measurements that the others use."""
+_OPTIONS = {"gpu_layers": "gpu_layers", "kv_type": "kv_type_k"}
+_OPTIONS |= {name: name for name in ("flash_attention", "exact")}
+"""Names in a certificate of options that change passes: it applies only to the same ones."""
 MIN_CONTEXT = 512
 """Tokens: a prompt takes a quarter at most, an answer up to 128."""
 
@@ -58,8 +61,7 @@ def new_certificate(
             **asdict(effort),
             "context": engine.context_length,
             "threads": options.threads,
-            "gpu_layers": options.gpu_layers,
-            "kv_type": options.kv_type_k,
+            **{name: getattr(options, option) for name, option in _OPTIONS.items()},
             "kernels": engine.model.kernels.words,
             "whose_kernels": kernels.status_for(options.kernels).whose,  # for models that fit
             "bit_for_bit": engine.batch_invariant,
@@ -86,8 +88,6 @@ def examine(
             left = until * effort.seconds - (perf_counter() - started)
         try:
             outcome = check(subject, effort, Deadline(left))
-        except Cancelled:
-            raise KeyboardInterrupt from None
         except Exception as error:
             outcome = Outcome(
                 faults=(f"It ended in an error: {describe(error)[0]}",),
@@ -179,8 +179,8 @@ def compare(
             adapters_of(options.draft_adapters),
         ),
         *(
-            (name, [str(settings[name])], [str(here)])
-            for name, here in (("gpu_layers", options.gpu_layers), ("kv_type", options.kv_type_k))
+            (name, [str(settings.get(name))], [str(getattr(options, option))])
+            for name, option in _OPTIONS.items()
         ),
         ("kernels", [settings.get("whose_kernels", whose)], [whose]),
         *((name, [str(found["machine"][name])], [str(machine[name])]) for name in _VERSIONS),

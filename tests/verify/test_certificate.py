@@ -47,11 +47,11 @@ def test_certificate_is_written_and_compared(
     assert same.code == 0
     assert "for these files and versions" in same.out
     changed = ("-d", "none", "--kv-type", "q8_0", "--gpu-layers", "3", "--kernels", "off")
-    other = cli("verify", "--check", str(path), *pair[:2], *changed)
+    other = cli("verify", "--check", str(path), *pair[:2], *changed, "--exact")
     assert other.code == 1
     state = "OTHER" if found["settings"]["kernels"].startswith("localspec") else "same "
     assert f"{state}   kernels: llama.cpp's" in other.out
-    for one in ("draft model: none", "kv type: q8_0", "gpu layers: 3"):
+    for one in ("draft model: none", "kv type: q8_0", "gpu layers: 3", "exact: True"):
         assert f"OTHER   {one}" in other.out
     adapter = str(lora(tmp_path / "style.gguf", tiny_pair.target))
     adapted = cli("verify", "--check", str(path), *pair, "--lora", adapter)
