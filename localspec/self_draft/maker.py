@@ -6,7 +6,7 @@ The weights are copied: llama.cpp refuses a file with more tensors than its grap
 import json
 import logging
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, closing, suppress
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from time import perf_counter
@@ -89,10 +89,12 @@ def self_draft(
     if known is not None:
         return known
     logger.info("looking for a draft in %s", target.name)
-    with ExitStack() as opened:
-        model = opened.enter_context(Model(target, options, adapters=options.adapters))
-        search = opened.enter_context(closing(_DraftSearch(model, file, options, facts, check)))
-        return search.run(request)
+    options = replace(options, context=256, parallel=1)
+    with (
+        Model(target, options, adapters=options.adapters) as model,
+        closing(WithoutLayers(model, options)) as passes,
+    ):
+        return _DraftSearch(model, passes, file, options, facts, check).run(request)
 
 
 class _DraftFile(NamedTuple):
@@ -102,28 +104,24 @@ class _DraftFile(NamedTuple):
 
 
 class _DraftSearch:
-    """Makes drafts from the model, which must outlive this, and estimates their speed-ups. `check`
-    is called before each trial; its exceptions are passed on."""
+    """Makes drafts from the model, and estimates their speed-ups by its `passes`. `check` is called
+    before each trial; its exceptions are passed on."""
 
     def __init__(
         self,
         model: Model,
+        passes: WithoutLayers,
         file: GGUFFile,
         options: ModelOptions,
         facts: dict[str, Any],
         check: Callable[[], object],
     ) -> None:
         self._model, self._file, self._facts, self._check = model, file, facts, check
-        self._target = model.path
-        self._options = replace(options, context=256, parallel=1)
-        with closing(Context.open(model, self._options)) as context:
+        self._target, self._passes, self._options = model.path, passes, options
+        with closing(Context.open(model, options)) as context:
             self._curve = measured_curve(context, WHOLE[0])
-        self._passes = WithoutLayers(model, self._options)
         texts = json.loads(_TEXTS.read_text(encoding="utf-8"))
         self._searched, self._judged = self._read(texts["search"]), self._read(texts["judge"])
-
-    def close(self) -> None:
-        self._passes.close()
 
     def run(self, request: SelfDraftRequest) -> SelfDraft:
         if request.quant is not None:

@@ -132,8 +132,8 @@ class Subject:
         return list(self.engine.prompts.tokens(prompt, 1, "error", GenerationStats()))
 
     def row(self, tokens: Sequence[int]) -> Row:
-        """Logits after a text, of which at most the last token is not cached: float32 [vocabulary],
-        valid until the next pass."""
+        """Logits after a text that begins with the cached tokens: float32 [vocabulary], valid until
+        the next pass."""
         row: Row = self.target.forward(PassRequest(tokens, TokenTree())).rows[-1]
         return row
 
