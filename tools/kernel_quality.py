@@ -129,11 +129,10 @@ def read(file: Path, tokens: int, *, cache: str = "f16", kernels: str) -> Scores
 
 
 def text_tokens(model: Model, count: int) -> list[int]:
-    prompts = load_suites([SETS[name] for name in SETS])
-    turns = (str(m["content"]) for prompt in prompts for m in prompt.messages)
-    texts = [prompt.text for prompt in prompts if prompt.text]
+    prompts = load_suites([*SETS.values()])
+    texts = [prompt.text for prompt in prompts]
     later = [turn for prompt in prompts for turn in prompt.later_turns]
-    whole = "\n\n".join([*texts, *turns, *later])
+    whole = "\n\n".join([*texts, *later])
     tokens = model.vocabulary.tokenize(whole, special=True)
     if len(tokens) < count:
         raise SystemExit(f"The texts have {len(tokens):,} tokens. Lower --tokens to that.")

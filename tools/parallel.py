@@ -55,7 +55,7 @@ def main() -> None:
     pair = (args.model, args.draft) if args.scale is None else scaled_pair(args.scale)
     with ExitStack() as opened:
         together = opened.enter_context(
-            localspec.load(pair[0], draft=pair[1], options=model, parallel=max(2, *args.clients, 2))
+            localspec.load(pair[0], draft=pair[1], options=model, parallel=max(2, *args.clients))
         )
         arms: dict[str, Ask] = {}
         if args.arms is None or "alone" in args.arms:
@@ -97,11 +97,11 @@ def main() -> None:
 
 def asker(engine: Engine, drafting: Drafting, tokens: int) -> Ask:
     def ask(prompt: str) -> tuple[int, int]:
-        stats = engine.stream(
+        stream = engine.stream(
             prompt, max_tokens=tokens, sampling=GREEDY, drafting=drafting, reuse=False
         )
-        found = stats.completion().stats
-        return found.generated_tokens, found.drafted
+        stats = stream.completion().stats
+        return stats.generated_tokens, stats.drafted
 
     return ask
 

@@ -50,9 +50,9 @@ def open_peers(
         gpu_layers=options.gpu_layers,
     )
     openings: dict[str, Callable[[], Arm]] = {}
-    for lookup in LOOKUPS if peers.python else ():
-        name = f"llama-cpp-python, lookup {lookup}"
-        openings[name] = partial(PythonLlama, setup, lookup)
+    for how, lookup in LOOKUPS.items() if peers.python else ():
+        name = f"llama-cpp-python {how}"
+        openings[name] = partial(PythonLlama, name, setup, lookup)
     if peers.ik_python is not None:
         openings["ik_llama-cpp-python"] = partial(IkLlama, peers.ik_python, setup)
     if peers.llama_server is not None:
@@ -83,22 +83,18 @@ def _close(arm: Arm) -> None:
         arm.close()
 
 
-LOOKUPS = (None, 10, 2)
-"""Draft lengths: none, the package's default, and its README's advice for CPUs."""
-
-_DEFAULT_LOOKUP = 10
+LOOKUPS = {"plain": None, "prompt lookup 10 (default)": 10, "prompt lookup 2": 2}
+"""Draft lengths by name: none, the package's default, and its README's advice for CPUs."""
 
 
 class PythonLlama(Arm):
     """llama-cpp-python's `Llama.generate`. `lookup`: maximum draft tokens of prompt lookup; None
     decodes plainly. Raises as that class."""
 
-    def __init__(self, setup: PeerSetup, lookup: int | None = None) -> None:
+    def __init__(self, name: str, setup: PeerSetup, lookup: int | None) -> None:
         from localspec.llama.reference import Reference
 
-        how = "plain" if lookup is None else f"prompt lookup {lookup}"
-        self.name = f"llama-cpp-python {how}" + (" (default)" if lookup == _DEFAULT_LOOKUP else "")
-        self.every_turn = lookup is None
+        self.name, self.every_turn = name, lookup is None
         threads, context = setup.threads, setup.context
         options = f"n_ctx={context}, n_threads={threads}, n_threads_batch={threads}"
         options += f", n_gpu_layers={setup.gpu_layers}"

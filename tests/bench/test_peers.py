@@ -181,7 +181,7 @@ NEAR_TIE = 0.1
 """Logits; passes over batches move the gap between two tokens by 0.06 here."""
 
 
-@pytest.mark.parametrize("lookup", LOOKUPS)
+@pytest.mark.parametrize("lookup", LOOKUPS.values())
 def test_llama_cpp_python_matches(draft_path: Path, lookup: int | None) -> None:
     # One thread: two would spin for each other wherever the tests share a core.
     options = ModelOptions(context=256, threads=1)
@@ -192,7 +192,7 @@ def test_llama_cpp_python_matches(draft_path: Path, lookup: int | None) -> None:
             BenchPrompt("b", "copy", "One, two, three, four. One, two, three, four. One, two,"),
         ]
         setup = peer_setup(draft_path, tokenize=tokenize, threads=1)
-        with closing(PythonLlama(setup, lookup)) as arm:
+        with closing(PythonLlama("peer", setup, lookup)) as arm:
             for prompt in prompts:
                 ids = tokenize(prompt.text)
                 expected = greedy(context, ids, 40)
@@ -214,7 +214,7 @@ def test_llama_cpp_python_matches(draft_path: Path, lookup: int | None) -> None:
 def test_prompt_lookup_beyond_one_chunk(draft_path: Path) -> None:
     prompt = [0, *range(300, 400)] * 6
     setup = peer_setup(draft_path, tokenize=lambda _: prompt, threads=1, context=1024)
-    with closing(PythonLlama(setup, 2)) as arm:
+    with closing(PythonLlama("peer", setup, 2)) as arm:
         assert arm.generate(Question(PROMPT, 0.0, 1, 12)).tokens > 0
 
 

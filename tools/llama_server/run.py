@@ -164,7 +164,7 @@ def _result(case: ElementTree.Element) -> Result:
     for kind, outcome in (("failure", "failed"), ("error", "failed"), ("skipped", "skipped")):
         found = case.find(kind)
         if found is not None:
-            return Result(file, name, outcome, (found.get("message") or "").splitlines()[0][:200])
+            return Result(file, name, outcome, found.get("message", "").partition("\n")[0][:200])
     return Result(file, name, "passed")
 
 
