@@ -5,7 +5,7 @@ The policy keeps what it learns from them (`localspec.policy.store`).
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from statistics import mean
+from statistics import geometric_mean
 from time import perf_counter
 
 from localspec.bench.samples import BenchPrompt
@@ -100,8 +100,8 @@ class PairMeasurements:
 
     @property
     def speed_up(self) -> float | None:
-        """Mean speed-up over the kinds of text."""
-        return mean(self.gains.values()) if self.gains else None
+        """The geometric mean over the kinds of text, as in `localspec bench`."""
+        return geometric_mean(self.gains.values()) if self.gains else None
 
     @property
     def trusted(self) -> float | None:

@@ -59,7 +59,7 @@ def _checks(target: GGUFFile, draft: GGUFFile, use: PairUse) -> Iterator[Check]:
     yield _tokenizer(mine, other)
     yield _ids(mine, other, use.options.cross_vocabulary != "off")
     yield _special_ids(mine, other)
-    yield _context(target, draft, use.options.context)
+    yield _context(target, draft, use)
     yield _size(target, draft)
     if target.architecture in RECURRENT:
         evidence = (
@@ -118,16 +118,16 @@ def _token(vocabulary: VocabularyFacts, token: int | None) -> str:
     return "none" if token is None else f"{token} ({vocabulary.text(token)})"
 
 
-def _context(target: GGUFFile, draft: GGUFFile, context: int) -> Check:
+def _context(target: GGUFFile, draft: GGUFFile, use: PairUse) -> Check:
     rule = "context"
     mine, other = target.own_integer("context_length"), draft.own_integer("context_length")
     if mine is None or other is None:
         which = "target" if mine is None else "draft"
         return Check(rule, UNKNOWN, f"The {which} does not give its trained context length")
-    wanted = min(context, mine) if context else mine
+    wanted = min(use.options.context_for(mine), mine)
     trained = f"The target was trained with a context of {mine}, the draft with {other}"
     if other >= wanted:
-        return Check(rule, OK, trained + (f"; {wanted} are requested" if context else ""))
+        return Check(rule, OK, trained + (f"; {wanted} are used" if wanted < mine else ""))
     step = f"Use --ctx {other}, or choose a draft with a longer context."
     return Check(rule, WARN, f"{trained}: beyond that, its drafts get worse", step)
 

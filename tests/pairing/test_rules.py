@@ -68,6 +68,7 @@ def test_good_pair_passes_every_rule(pair: Pair) -> None:
     assert all(check.next_step is None for check in report)
     assert failure(report) is None
     assert failed_rules(pair(context=1024, judged_with=1024)) == []
+    assert failed_rules(pair(target={"context": 1 << 17}, context=8192)) == [], "as are used"
     assert failed_rules(pair(tokens=OTHER_TURN)) == [], "control tokens may have other names"
 
 
