@@ -61,7 +61,7 @@ class TrainingPlan:
 
     @property
     def request_id(self) -> str:
-        """A hexadecimal name of the request, independent of the trace."""
+        """A hexadecimal name of the request, independent of the number of answers."""
         facts = asdict(self)
         del facts["records"], facts["steps"]
         return fingerprint(facts)[:12]

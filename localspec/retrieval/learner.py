@@ -83,7 +83,7 @@ def forget_conversations(ids: Iterable[str]) -> None:
             manifest = manifests.read(folder)
             if manifest is not None and names & manifest.learned.keys():
                 forget(folder, names)
-        except LocalspecError as error:
+        except LocalspecError as error:  # noqa: PERF203 - as many as there are vocabularies
             problems.append(error)
     if problems:
         raise problems[0]

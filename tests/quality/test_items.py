@@ -86,7 +86,9 @@ def test_questions_of_other_suites_are_told_the_fields(tmp_path: Path, suite: st
     whole = json.dumps(wrong), json.dumps(wrong | {"answer": 99}), "[" * 99_999
     for text in ("{}\n", "[1]\n", '{"answer": 1\n', *whole):
         path.write_text(text)
-        with pytest.raises(UsageError, match=rf"Line 1 .* of {suite}. .*{SUITES[suite][1]}") as told:
+        with pytest.raises(
+            UsageError, match=rf"Line 1 .* of {suite}. .*{SUITES[suite][1]}"
+        ) as told:
             load_items(suite, path, None)
         assert "Error" not in str(told.value)
     path.write_text("")
