@@ -183,7 +183,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "quality": (383, 15),  # checks the suite's name before its file; programs that print endlessly
     "race": (268, 18),
     "remote": (632, 20),
-    "retrieval": (711, 38),  # forgets beside damaged datastores; lines of .gitignore that hang
+    "retrieval": (712, 38),  # forgets beside damaged datastores; lines of .gitignore that hang
     "scheduling": (1_330, 20),  # slots, once in three rooms; readers that wait; exit, forks
     "self_draft": (424, 14),  # texts of trials, once in pairing
     # Tool calls: formats of sixteen families; unclosed and numbered calls; prose that begins like a

@@ -74,9 +74,10 @@ class _Ignored:
     def __init__(self, top: Path) -> None:
         self._kind = package("pathspec").GitIgnoreSpec
         self._specs: dict[Path, GitIgnoreSpec] = {}
-        for parent in top.parents:
-            if any((below / ".git").exists() for below in (parent, *parent.parents)):
-                self.enter(parent)
+        folders = (top, *top.parents)
+        root = next((folder for folder in folders if (folder / ".git").exists()), top)
+        for folder in folders[1 : folders.index(root) + 1]:
+            self.enter(folder)
 
     def enter(self, folder: Path) -> None:
         try:

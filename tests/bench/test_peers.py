@@ -223,7 +223,6 @@ def test_prompt_lookup_beyond_one_chunk(draft_path: Path) -> None:
 
 def test_failing_peers_are_dropped_with_a_reason() -> None:
     python = Path(sys.executable)
-    # One thread: two would spin for each other wherever the tests share a core.
     options = ModelOptions(context=256, threads=1)
     peers = Peers(llama_server=python, configurations=("plain",), ik_python=python)
     asked: dict[str, Any] = {"temperatures": [0.0], "groups": ["plain"], "turns": 1}

@@ -33,12 +33,15 @@ def test_files_that_are_not_text_are_counted(
     files = {"a.txt": b"some text", "b.bin": b"\0\1", "c.txt": b"\xff\xfe", "d.txt": b"d" * 101}
     # Invalid lines are skipped, as by git; so are those that would take pathspec for ever.
     lines = b".gitignore\n!\n[z-a]\n[[:alpha:]]\n*.log\n%bx\n%bb" % (b"*" * 40, b"*a" * 9)
-    write_files(here, files | {".gitignore": lines, f"{'a' * 60}.log": b"of a program"})
+    write_files(here.parent, {".git/HEAD": b"", ".gitignore": b"*"})  # another work tree
+    files |= {".git/HEAD": b"", ".gitignore": lines, "in/e.txt": b"more text"}
+    write_files(here, files | {f"in/{'a' * 60}.log": b"of a program"})
     (here / "link.txt").symlink_to(here / "a.txt")
     told = cli("learn", ".", "-m", "demo").err
     assert "Files left out: 2 that are not UTF-8 text, 1 of more than" in told
-    assert "Learned 3 tokens of 1 text in" in told
+    assert "Learned 5 tokens of 2 texts in" in told
     assert "vocabulary of demo now" in told
+    assert "of 1 text in" in cli("learn", "in", "-m", "demo").err
 
 
 def test_list_replace_and_forget(cli: Cli, here: Path) -> None:
