@@ -39,6 +39,7 @@ class LocalspecArm(Arm):
             max_tokens=question.max_tokens,
             sampling=SamplingParams(temperature=question.temperature, seed=question.seed),
             drafting=self._drafting,
+            reuse=False,
         )
         with stream:
             tokens = [token for chunk in stream for token in chunk.token_ids]

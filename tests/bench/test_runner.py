@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from localspec import Engine, ModelOptions
+from localspec import Engine, ModelOptions, Stream
 from localspec.bench.arms import AUTO, COLD, LocalspecArm
 from localspec.bench.benchmark import WARM_UP_TOKENS, BenchSettings, run
 from localspec.bench.samples import Arm, BenchPrompt, Question, Sample
@@ -131,16 +131,18 @@ def test_sample_counts_add_up(engine: Engine) -> None:
 def test_memory_of_arms(
     engine: Engine, name: str, knows: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An arm without stored costs calibrates first."""
+    """An arm without stored costs calibrates first; none keeps a prompt for the next one."""
     engine.forget()
-    known, stream = [], engine.stream
+    known, stream, streams = [], engine.stream, list[Stream]()
 
     def asked(*arguments: Any, **options: Any) -> Any:
         known.append(bool(engine.profile.target))
-        return stream(*arguments, **options)
+        streams.append(stream(*arguments, **options))
+        return streams[-1]
 
     monkeypatch.setattr(engine, "stream", asked)
     arm = LocalspecArm(engine, name, Drafting())
     for _ in range(3):
         arm.generate(Question(FOX, 0.0, 1, 4))
     assert known == knows
+    assert {each.stats.cached_tokens for each in streams} == {0}

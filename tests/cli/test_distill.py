@@ -6,6 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from localspec.decoding.logprobs import TokenLogprob
+from localspec.distill import chats, folders
+from localspec.distill.trace import TraceHeader
 from tests.cli.conftest import Cli
 from tests.history.histories import conversation_of, store
 
@@ -86,10 +89,6 @@ def test_the_history_is_asked_again(cli: Cli) -> None:
 def test_what_was_recorded_while_chatting_goes_by_one_name_or_with_its_conversation(
     cli: Cli,
 ) -> None:
-    from localspec.decoding.logprobs import TokenLogprob
-    from localspec.distill import chats, folders
-    from localspec.distill.trace import TraceHeader
-
     header = TraceHeader("toy.gguf", "0" * 16, "f" * 24, 97, 1)
     folder = folders.folder_of(Path("toy.gguf"), header.identity)
     conversation = conversation_of("Tell me about a fox.")

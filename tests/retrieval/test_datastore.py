@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -175,8 +176,6 @@ def test_concurrent_processes_lose_nothing() -> None:
 
 
 def test_lock_timeout_is_reported() -> None:
-    from filelock import FileLock
-
     learn(FACTS, {"a": [[1, 2, 3]]})
     with (
         FileLock(folder() / ".lock"),
