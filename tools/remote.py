@@ -68,7 +68,7 @@ def measure(engine: Engine, delay: float, prompts: Sequence[str], tokens: int) -
         for place in range(len(ARMS)):
             name = [*ARMS][(place + turn) % len(ARMS)]
             answer = engine.stream(
-                prompt, max_tokens=tokens, sampling=GREEDY, drafting=ARMS[name]
+                prompt, max_tokens=tokens, sampling=GREEDY, drafting=ARMS[name], reuse=False
             ).completion()
             if turn:
                 speeds[name].append(answer.stats.tokens_per_second)
