@@ -150,12 +150,12 @@ def _kind(request: DistillRequest, target: GGUFFile, trace: Trace, notice: Notic
     if request.kind == DRAFT:
         part = None if weight is None else FrequentPart(target, weight, size)
         return Draft(request, target, part, trace.path.parent, notice)
-    said = None
+    kept = None
     if weight is not None:
-        said = KeptTokens(np.argsort(-weight, kind="stable")[:size].tolist(), weight)
+        kept = KeptTokens(np.argsort(-weight, kind="stable")[:size].tolist(), weight)
     if request.kind == EAGLE3:
-        return EagleHead(target, said, request.quant, request.seed)
-    return MedusaHeads(request.target, trace.header.vocabulary, said)
+        return EagleHead(target, kept, request.quant, request.seed)
+    return MedusaHeads(request.target, trace.header.vocabulary, kept)
 
 
 def _plan(request: DistillRequest, kind: DraftKind, trace: Trace) -> TrainingPlan:

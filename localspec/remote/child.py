@@ -38,6 +38,7 @@ class Child:
         self._model: Model | None = None
         self._contexts: dict[int, Context] = {}
         self._reported: dict[int, list[int]] = {}  # tokens reported to the parent
+        self._progress = partial(self.send, "progress")
 
     def send(self, kind: str, *values: object) -> None:
         with self._lock:
@@ -77,6 +78,8 @@ class Child:
 
     def _context(self, number: int, options: ModelOptions) -> dict[str, Any]:
         assert self._model is not None
+        if number in self._contexts:  # the parent gave up its prefill after a reconnection
+            self._contexts[number].close()
         flag = (ctypes.c_char * FLAG).from_buffer(self._shared.memory, FLAG * number)
         context = Context.open(self._model, options, flag=flag)
         self._contexts[number], self._reported[number] = context, []
@@ -87,9 +90,6 @@ class Child:
         same = shared_prefix(reported, now)
         reported[same:] = rest = now[same:]
         return same, rest
-
-    def _progress(self, *values: float) -> None:
-        self.send("progress", *values)
 
 
 def enable_keepalive() -> None:
