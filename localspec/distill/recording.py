@@ -6,7 +6,7 @@ import math
 from collections.abc import Container, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from threading import Event
@@ -104,8 +104,7 @@ def record_answers(
     def answer(question: RecordedQuestion, limit: int) -> TraceRecord:
         found: list[TokenLogprob] = []
         if question.given:
-            question = replace(question, given=question.given[:limit])
-            text = [*question.tokens, *question.given]
+            text = [*question.tokens, *question.given[:limit]]
             found = engine.likelihood(text, k, stopped=ended.is_set)[len(question.tokens) - 1 :]
         else:
             with engine.stream(
