@@ -237,5 +237,5 @@ def _conditions(target: Path, options: ModelOptions) -> dict[str, Any]:
         "target": identity_with_adapters(target, options.adapters),
         "threads": [options.threads, options.draft_threads],
         "gpu_layers": [options.gpu_layers, options.draft_gpu_layers],
-        "kv": [options.kv_type_k, options.kv_type_v],
+        "passes": [options.kernels, options.kv_type_k, options.kv_type_v],
     }

@@ -111,7 +111,8 @@ def test_recommendations_depend_on_pair_and_options(here: Path, target: Path) ->
     assert measured_speed_ups(target, OPTIONS) == {draft: 1.5, other: 1.1}
     store_speed_up(target, draft, 1.7, OPTIONS)
     assert measured_speed_ups(target, OPTIONS) == {other: 1.1, draft: 1.7}
-    assert measured_speed_ups(target, ModelOptions(gpu_layers=0)) == {}
+    for one in (ModelOptions(gpu_layers=0), ModelOptions(kernels="off")):
+        assert measured_speed_ups(target, one) == {}
     assert measured_speed_ups(draft, OPTIONS) == {}
     model(draft, width=96)  # another file of that name
     assert measured_speed_ups(target, OPTIONS) == {other: 1.1}
