@@ -12,12 +12,7 @@ from localspec.chat.conversation import INTERRUPTED, Conversation, Message
 from localspec.errors import HistoryError, LocalspecError, UsageError, describe
 from localspec.history.history_file import HistoryFile
 from localspec.history.rows import record_of, storable
-from localspec.history.statements import (
-    ConversationSummary,
-    SearchHit,
-    Statements,
-    expression,
-)
+from localspec.history.statements import ConversationSummary, SearchHit, Statements, expression
 
 T = TypeVar("T")
 
@@ -110,11 +105,16 @@ class History(HistoryFile):
     def delete(self, ids: Iterable[str]) -> int:
         """Remove conversations, and the data learned and recorded from them; returns their count.
         Raises HistoryError if not all of it could be removed."""
+        ids = tuple(ids)
+        removed = self.remove(ids)
+        self.forget(ids)
+        return removed
+
+    def forget(self, ids: Sequence[str]) -> None:
+        """Remove the data learned and recorded from removed conversations. Raises as `delete`."""
         from localspec.distill import chats
         from localspec.retrieval.learner import forget_conversations
 
-        ids = tuple(ids)
-        removed = self.remove(ids)
         problems = []
         for forget in (chats.forget, forget_conversations):
             try:
@@ -126,7 +126,6 @@ class History(HistoryFile):
                 "The conversations are removed, but not all data learned from them. "
                 + " ".join(problems)
             )
-        return removed
 
     def _rows(self, query: str, *values: object) -> Sequence[Any]:
         return self._found(lambda statements: statements.rows(query, *values))

@@ -16,13 +16,7 @@ from localspec import paths
 from localspec.errors import HistoryError, LocalspecError
 from localspec.history import repair
 from localspec.history.export import write_export
-from localspec.history.schema import (
-    UnusableFile,
-    check,
-    connect,
-    migrate,
-    prepare,
-)
+from localspec.history.schema import UnusableFile, check, connect, migrate, prepare
 from localspec.history.statements import Statements
 from localspec.history.trouble import (
     CORRUPT,
@@ -50,9 +44,9 @@ class HistoryFile:
 
     `path`: by default `paths.history_file()`, created if missing; `repair`: set a damaged file
     aside and start a new one, else report it as trouble; `patience`: seconds to wait for other
-    programs that write; `retry`: seconds between attempts to write what is only in memory.
-    `notices`: sentences for the user, removed when they are shown; `trouble`: why nothing is
-    written to disk now; `waiting`: ids of conversations not fully written; `rescued`: files with
+    programs that write; `retry`: seconds between attempts to open it, or to write what is only in
+    memory. `notices`: sentences for the user, removed when they are shown; `trouble`: why nothing
+    is written to disk now; `waiting`: ids of conversations not fully written; `rescued`: files with
     the conversations that could not be stored at the end.
     """
 
@@ -84,6 +78,7 @@ class HistoryFile:
     def _open(self) -> None:
         """Reopen the file; on failure, `trouble` has the reason."""
         with self._write_lock, self._read_lock:
+            self._last_try = time.monotonic()
             self._disconnect()
             try:
                 self._connect()
@@ -190,6 +185,9 @@ class HistoryFile:
                 self._memory = None
 
     def _read(self, question: Callable[[Statements], T]) -> T:
+        due = time.monotonic() - self._last_try >= self.retry
+        if self._reader is None and self.trouble is not None and due:
+            self._open()
         for _ in range(2):
             self._follow_file()
             with self._read_lock:

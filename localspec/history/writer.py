@@ -71,8 +71,9 @@ class HistoryWriter:
         chosen = tuple(ids)
 
         def delete() -> int:
-            count = self.history.delete(chosen)
+            count = self.history.remove(chosen)
             self._removed.update(chosen)
+            self.history.forget(chosen)
             return count
 
         return self._submit(delete, 0)
@@ -132,13 +133,14 @@ class HistoryWriter:
             return result
 
     def _report_trouble(self) -> None:
-        for text in self.history.take_notices():
+        history = self._history
+        if history is None:  # it was never opened
+            return
+        for text in history.take_notices():
             self._on_trouble(text)
-        if self.history.waiting and not self._closed:
+        if history.waiting and not self._closed:
             if self._retry is not None:
                 self._retry.cancel()
-            self._retry = threading.Timer(
-                self.history.retry, lambda: self._submit(self.history.drain, False)
-            )
+            self._retry = threading.Timer(history.retry, lambda: self._submit(history.drain, False))
             self._retry.daemon = True
             self._retry.start()

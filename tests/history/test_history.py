@@ -24,7 +24,7 @@ from localspec.chat.conversation import (
 )
 from localspec.history.history import History
 from localspec.history.schema import APPLICATION, MIGRATIONS, connect, prepare
-from tests.history.histories import as_on_disk, conversation_of, locked, rows
+from tests.history.histories import as_on_disk, conversation_of, locked, open_history, rows
 from tests.support.together import together
 
 
@@ -165,8 +165,10 @@ def test_opening_settles_unfinished_answers(history: History) -> None:
     answer = conversation.add(ASSISTANT, "half", state=STREAMING)
     history.put(conversation, [answer])
     rows(history.path, "UPDATE messages SET writer = '1@0.0'")
-    other = History(history.path)
-    assert [hit.message for hit in other.search("half")] == [answer.id]
+    with locked(history.path, "BEGIN IMMEDIATE"):
+        other = open_history(history.path)
+        assert other.list() == []
+    assert [hit.message for hit in other.search("half")] == [answer.id], "once it is not locked"
     other.close()
     # It was not dead after all: it goes on, and nothing is lost.
     answer.content += " and whole"

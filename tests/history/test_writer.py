@@ -89,6 +89,10 @@ def test_conversation_deleted_elsewhere_is_restored(
     assert as_on_disk(history, conversation) == conversation
 
 
+def test_unused_history_is_not_opened() -> None:
+    assert HistoryWriter(lambda: pytest.fail("opened"), on_trouble=print).close()
+
+
 def test_unwritable_message_does_not_stop_the_writer(
     history: History, writer: HistoryWriter, capsys: pytest.CaptureFixture[str]
 ) -> None:
