@@ -216,7 +216,7 @@ class ChatApp(Host):
             self.show_notice("Ctrl+C again quits. Everything is saved.")
 
     def _is_busy(self) -> bool:
-        return self.conversation_display.doing is not None or self.chat_session.running is not None
+        return self.conversation_display.doing is not None or self.chat_session.busy
 
     def action_message(self, command: str, argument: str = "") -> None:
         """Run a command on the selected message."""

@@ -127,7 +127,6 @@ class Chat:
 
     async def until_notice(self, text: str, *, error: bool = True) -> None:
         """Wait for a sentence with this prefix."""
-
         await self.until(
             lambda: any(t.text.startswith(text) and t.error is error for t in self.notices), text
         )

@@ -11,11 +11,8 @@ from localspec.tui.session.commands import BY_NAME, complete, parse
 @pytest.mark.parametrize(
     ("line", "name", "argument"),
     [
-        ("/help", "help", ""),
-        ("/HELP", "help", ""),
-        ("/bye", "quit", ""),
-        ("/model a b", "model", "a b"),
-        ("/set  temperature 0.5 ", "set", "temperature 0.5"),
+        *(("/help", "help", ""), ("/HELP", "help", ""), ("/bye", "quit", "")),
+        *(("/model a b", "model", "a b"), ("/set  top_k 5 ", "set", "top_k 5")),
         ("/system Be brief.\nAnd kind.", "system", "Be brief.\nAnd kind."),
     ],
 )

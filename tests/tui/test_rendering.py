@@ -173,8 +173,7 @@ def test_rejected_tokens_are_shown_in_place() -> None:
 
 
 @given(
-    words=st.lists(st.tuples(WORD, st.sampled_from(SOURCES)), max_size=12),
-    width=st.integers(1, 12),
+    words=st.lists(st.tuples(WORD, st.sampled_from(SOURCES)), max_size=12), width=st.integers(1, 12)
 )
 @settings(max_examples=80, deadline=None)
 def test_lines_fit_and_keep_all_text(words: list[tuple[str, str]], width: int) -> None:

@@ -76,6 +76,7 @@ async def test_a_model_that_does_not_open_keeps_its_next_step_on_the_screen() ->
         assert "✗ No model is open." in shown.text
         assert step in " ".join(shown.text.split())
         assert not shown.errors()
+        await shown.command("/title", says="No model is open.")
         await shown.command("/model demo")
         await shown.until(lambda: "demo, no draft model" in shown.text or "demo + " in shown.text)
         await shown.command("/new")

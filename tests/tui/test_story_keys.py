@@ -9,7 +9,7 @@ from textual.widgets import Footer, OptionList
 from localspec.tui.screens.dialogs import QuestionScreen, ReadingScreen, SettingsScreen
 from localspec.tui.widgets.composer import Completions
 from tests.tui.pilots import Chat, answering, chat, option_texts
-from tests.tui.scripted import Script
+from tests.tui.scripted import Hold, Script
 
 pytestmark = pytest.mark.nightly
 
@@ -154,6 +154,16 @@ async def test_ctrl_q_leaves_in_the_middle_of_an_answer_and_keeps_it() -> None:
         await shown.until(lambda: shown.texts)
         assert shown.texts == ["count", "one "]
         assert shown.answer.state in ("stopped", "interrupted")
+
+
+async def test_ctrl_q_does_not_wait_for_a_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
+    hold, name = Hold(), "localspec.tui.session.background_engine.measure_baseline"
+    monkeypatch.setattr(name, lambda *given: hold.wait(lambda: [p(1.0) for p in given[2:]]))
+    async with chat() as shown:
+        await shown.send("hello")
+        await shown.until(lambda: hold.reached)
+        await shown.press("ctrl+q")
+    assert shown.script.closed == 1
 
 
 @pytest.mark.parametrize(

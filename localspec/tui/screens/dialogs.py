@@ -20,16 +20,7 @@ from textual.events import Mount
 from textual.message import Message
 from textual.screen import ModalScreen, Screen
 from textual.widget import Widget
-from textual.widgets import (
-    Button,
-    Checkbox,
-    Footer,
-    Input,
-    Label,
-    OptionList,
-    ProgressBar,
-    Static,
-)
+from textual.widgets import Button, Checkbox, Footer, Input, Label, OptionList, ProgressBar, Static
 from textual.widgets.option_list import Option
 
 from localspec import SamplingParams

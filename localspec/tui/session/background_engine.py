@@ -339,7 +339,8 @@ class BackgroundEngine:
         if self._engine is None or self.opened is None or self._session is not None:
             return False
         before, options = baseline(self._engine), self._options_for(self.opened.pair)[0]
-        return measure_baseline(self._engine, options) != before
+        now = measure_baseline(self._engine, options, lambda _: self._raise_if_cancelled())
+        return now != before
 
     @_in_thread
     def learn(self, conversation: str, texts: Sequence[str]) -> None:

@@ -188,13 +188,14 @@ class ChatSession:
         messages = [*conversation.for_model(), {"role": USER, "content": TITLE_PROMPT}]
         sampling = commands.sampling_params(temperature=0.0)
         answer = Answer(conversation, conversation.tip or "")
-        title, self._titling = NEW, True
-        with suppress(LocalspecError):
-            await self.engine.answer(answer, messages, sampling, TITLE_TOKENS)
-            answer.take()
-            if answer.finish_reason == "stop":
-                title = title_from(answer.text)
-        self._titling = False
+        self._titling = True
+        try:
+            with suppress(Cancelled):
+                await self.engine.answer(answer, messages, sampling, TITLE_TOKENS)
+        finally:
+            self._titling = False
+        answer.take()
+        title = title_from(answer.text) if answer.finish_reason == "stop" else NEW
         if title == NEW or title.startswith("<"):
             self.view.show_notice("The model found no title. Name it with /title TEXT.")
             return
@@ -233,6 +234,11 @@ class ChatSession:
         """The running answer, if it belongs to the shown conversation."""
         running = self.running
         return running if running and running.conversation is self.conversation else None
+
+    @property
+    def busy(self) -> bool:
+        """Whether there is work that `stop` ends."""
+        return self.running is not None or self._titling
 
     def require_idle(self) -> None:
         """Raise a UsageError while an answer is running."""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 PAGE = 100
-"""Conversations listed at a time."""
+"""Conversations listed at first, and more of them near the end."""
 
 
 class _Search(Input):
@@ -64,7 +64,7 @@ class Sidebar(Vertical):
         super().__init__(id="sidebar")
         self._store, self._open, self._delete, self._leave = store, open, delete, leave
         self._listed: dict[str, ConversationSummary] = {}
-        self._requested = 0
+        self._most = PAGE
         self._current = ""
         self._field = _Search(placeholder="Search all", id="search", compact=True)
         self._options = _Conversations(id="conversations", compact=True)
@@ -74,31 +74,24 @@ class Sidebar(Vertical):
         yield self._options
 
     @work(group="list", exclusive=True)
-    async def list(self, offset: int = 0) -> None:
-        """Load the list again, or the next page after `offset` conversations."""
-        limit = PAGE if offset else max(PAGE, len(self._listed))
+    async def list(self) -> None:
+        """Load the list again."""
 
         def ask() -> Sequence[ConversationSummary]:
             self._store.flush(timeout=1.0)  # include pending writes
-            return self._store.history.list(limit=limit, offset=offset)
+            return self._store.history.list(limit=self._most)
 
         found = await asyncio.to_thread(ask)
-        if not offset:
-            self.newest = found[0] if found else None
+        self.newest = found[0] if found else None
         if self.searching:
-            if not offset:
-                self._find(self.searching)
+            self._find(self.searching)
             return
         options, highlighted, row = self._options, self._highlighted(), self._options.highlighted
-        if not offset:
-            options.clear_options()
-            self._listed, self._requested = {}, 0
-        further = {summary.id: summary for summary in found if summary.id not in self._listed}
-        self._listed |= further
-        options.add_options([Option(self._row_text(row), id=row.id) for row in further.values()])
-        if not offset:
-            self._highlight(highlighted, row)
-        if not self._listed:
+        options.clear_options()
+        self._listed = {summary.id: summary for summary in found}
+        options.add_options([Option(self._row_text(each), id=each.id) for each in found])
+        self._highlight(highlighted, row)
+        if not found:
             nothing = Text("No conversations yet", Palette.of(self.app).faint)
             options.add_option(Option(nothing, disabled=True))
 
@@ -186,10 +179,9 @@ class Sidebar(Vertical):
 
     @on(OptionList.OptionHighlighted)
     def _near_the_end(self, event: OptionList.OptionHighlighted) -> None:
-        count = len(self._listed)
-        if event.option_index >= count - 20 and self._requested < count and not self.searching:
-            self._requested = count
-            self.list(count)
+        if len(self._listed) == self._most and event.option_index >= self._most - 20:
+            self._most += PAGE
+            self.list()
 
     def _row_text(self, summary: ConversationSummary) -> Text:
         palette, current = Palette.of(self.app), summary.id == self._current
