@@ -126,6 +126,11 @@ def answer_request(
         def reading(done: int, total: int) -> None:
             console.progress(f"reading the prompt: {done / total:.0%}")
 
+        def measuring(_: float) -> None:
+            if work.stopped:
+                raise Cancelled("Stopped.")
+            console.progress("measuring plain llama.cpp, once")
+
         stream = stream_of(request, engine, prompt, reading)
         meter = Meter(stream.stats, engine)
         thinks = engine.prompts.thinks(prompt, free=request.free)
@@ -152,11 +157,11 @@ def answer_request(
                 engine.save_session(path, whole)
             except SessionError as error:
                 stream.stats.notices.append(unsaved := str(error))
-        if measure and stream.finish_reason != "cancelled":
-            console.progress("measuring plain llama.cpp, once")
-            measure_baseline(engine, request.opening.options)
         completion = Completion(stream.text, stream.finish_reason, stream.stats)
         form.finished(completion)
+        work.writing = False
+        if measure and stream.finish_reason != "cancelled":
+            measure_baseline(engine, request.opening.options, measuring)
         if unsaved and console.quiet:  # which hides notices, but not losses
             console.say(f"localspec: {unsaved}")
         return AnswerResult(

@@ -31,12 +31,7 @@ Calibration:
 
 
 # Without RPC servers, as it measures this machine, and without adapters, which change no checks.
-@o.takes(
-    o.without(MODEL, "rpc", "lora"),
-    o.without(DRAFT_MODEL, "lora_draft"),
-    DOCTOR,
-    o.COMMON,
-)
+@o.takes(o.without(MODEL, "rpc", "lora"), o.without(DRAFT_MODEL, "lora_draft"), DOCTOR, o.COMMON)
 def doctor(console: Console, params: o.Params) -> None:
     """Checks whether model and draft model fit, and measures for up to a minute
     how much drafting gains. '-d auto' uses the result from then on. The exit

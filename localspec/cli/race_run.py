@@ -30,10 +30,7 @@ def run_race(
     opening, options = request.opening, request.opening.options
     if scale is not None:
         opening = opening.scaled(scale, work.report)
-    with (
-        work.load(opening) as engine,
-        load_second_engine(engine, options) as beside,
-    ):
+    with work.load(opening) as engine, load_second_engine(engine, options) as beside:
         for lane_engine in (beside, engine):
             lane_engine.take_turns()
         prompt, notices = prompt_of(request, engine)

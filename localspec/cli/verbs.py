@@ -54,12 +54,7 @@ class Command(TyperCommand):
     """A verb, with the parameters that it `takes`, and `--help-all`."""
 
     def __init__(
-        self,
-        name: str,
-        verb: Callable[..., int | None],
-        *,
-        summary: str = "",
-        examples: str = "",
+        self, name: str, verb: Callable[..., int | None], *, summary: str = "", examples: str = ""
     ) -> None:
         options = vars(verb)["takes"].items()
         super().__init__(

@@ -87,10 +87,8 @@ def test_messages_for_the_model_follow_the_branch() -> None:
 @pytest.mark.parametrize(
     ("state", "content", "stays"),
     [
-        (FAILED, "half", False),
-        (STOPPED, "half", True),
-        (STOPPED, "", False),
-        (STREAMING, "", False),
+        *((FAILED, "half", False), (STOPPED, "half", True)),
+        *((STOPPED, "", False), (STREAMING, "", False)),
     ],
 )
 def test_unfinished_answers(state: str, content: str, stays: bool) -> None:

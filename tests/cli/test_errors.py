@@ -77,17 +77,6 @@ def test_jsonl_tells_that_llama_cpp_gave_up(tmp_path: Path) -> None:
     assert "unsupported types" in last["message"]
 
 
-@pytest.mark.parametrize(
-    "options",
-    [("--bogus",), ("-n",), ("-n", "many"), ("--temp", "warm"), ("one", "two")],
-    ids=" ".join,
-)
-def test_what_typer_refuses_is_told_in_the_same_way(cli: Cli, options: tuple[str, ...]) -> None:
-    result = cli("run", *options)
-    assert result.code == 2
-    assert re.search("See 'localspec( run)? --help'\\.$", result.sentence())
-
-
 def test_jsonl_has_errors_as_events_as_well(cli: Cli, tmp_path: Path) -> None:
     for options, code in ((("-m", str(tmp_path / "none.gguf")), 3), (("-n", "0"), 2)):
         result = cli("run", "--jsonl", *options, "hi")

@@ -87,11 +87,6 @@ def test_options_without_a_verb_belong_to_chat(cli: Cli) -> None:
     assert "localspec chat --help" in cli("--no-such-option").sentence()
 
 
-@pytest.mark.parametrize("arguments", [("chat", "--model"), ("serve", "-m"), ("rm",)])
-def test_misuse_of_a_verb_names_its_help(cli: Cli, arguments: tuple[str, ...]) -> None:
-    assert f"See 'localspec {arguments[0]} --help'." in cli(*arguments).sentence()
-
-
 def test_help_names_every_choice(cli: Cli) -> None:
     text = " ".join(cli("run", "--help-all").out.split())
     for name in ("auto", "none", "ngram", "model", *LOSSLESS, *LOSSY, *KV_TYPES, *FLASH_ATTENTION):

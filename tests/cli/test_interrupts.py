@@ -12,6 +12,7 @@ import pytest
 
 from localspec import Engine
 from localspec.cli import request
+from localspec.errors import Cancelled
 from localspec.sessions.session_file import SessionFile
 from tests.cli.conftest import Cli
 from tests.cli.process import event, finished, line, patched, running
@@ -66,6 +67,16 @@ def test_ctrl_c_before_loading(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> Non
     assert result.code == 130
     assert result.sentence() == "Interrupted before the model was loaded."
     assert [event["event"] for event in result.events] == ["end"]
+
+
+def test_ctrl_c_while_the_speed_up_is_measured(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    def measure(_engine: object, _options: object, progress: Callable[[float], None]) -> None:
+        interrupt()
+        with pytest.raises(Cancelled):
+            progress(1.0)
+
+    monkeypatch.setattr("localspec.cli.answer.measure_baseline", measure)
+    assert cli("run", "-n", "2", "hi").code == 0
 
 
 def test_ctrl_c_within_a_call_of_native_code_is_not_lost(

@@ -51,8 +51,7 @@ def test_stalled_downloads_are_given_up(hub: Hub, model: bytes, fault: Fault, wh
 
 
 @pytest.mark.parametrize(
-    "faults",
-    [[Fault(extra=5)], [Fault(extra=5, unframed=True)], [Fault(status=206, body="other")]],
+    "faults", [[Fault(extra=5)], [Fault(extra=5, unframed=True)], [Fault(status=206, body="other")]]
 )
 def test_wrong_sizes_and_ranges(hub: Hub, model: bytes, cache: Path, faults: list[Fault]) -> None:
     hub.faults = faults
