@@ -1,6 +1,7 @@
 """Native contexts: parameters, cells, threads, passes, and their rows of logits."""
 
 import ctypes
+import math
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -96,6 +97,7 @@ class NativeContext:
         **fields: Any,
     ) -> None:
         self.model, self._size = model, model.vocabulary.size
+        self._never = model.vocabulary.never
         self._flag = ctypes.create_string_buffer(2) if flag is None else flag
         self.chosen: ChosenOutputs | None = None
         self.seconds = 0.0
@@ -206,7 +208,10 @@ class NativeContext:
             raise failure(status, batch.n_tokens)
         if self.watch is not None:
             self.watch(batch.n_tokens, self.seconds)
-        return _rows_at(address, outputs, self._size)
+        rows = _rows_at(address, outputs, self._size)
+        if self._never:
+            rows[:, self._never] = -math.inf
+        return rows
 
     def _pass(self, batch: Any) -> int:
         status: int

@@ -48,7 +48,7 @@ class TokenBytes:
 
 class Vocabulary:
     """The tokens of a model; `bos` and `eos` are -1 if missing, `eot` is `eos` if no token
-    ends a turn."""
+    ends a turn; `never`: those that no answer may have, such as the end of an image."""
 
     def __init__(self, handle: Any) -> None:
         self.native: Any = handle  # None once its model is closed
@@ -58,6 +58,9 @@ class Vocabulary:
         turn: int = llama_cpp.llama_vocab_eot(handle)
         self.eot = turn if turn >= 0 else self.eos
         self.adds_bos: bool = llama_cpp.llama_vocab_get_add_bos(handle)
+        count = ctypes.c_int32()
+        never = llama_cpp.llama_vocab_get_suppress_tokens(handle, ctypes.byref(count))
+        self.never: list[int] = [never[i] for i in range(count.value)]
         # Hot path: `piece` and `ends` are called for every token of an answer.
         self.piece = cache(self._piece)
         self.ends = cache(self._ends)

@@ -4,11 +4,14 @@ finish reason are those of plain decoding, whatever was accepted after the end."
 import itertools
 import math
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from localspec import Drafting, Engine, NativeError, SamplingParams
+from localspec import Drafting, Engine, NativeError, SamplingParams, load
+from tests.engine.conftest import TINY_OPTIONS, ModelFiles
+from tests.support import ggufs
 from tests.support.asking import PLAIN, ask, tokens_of
 
 # Log-probabilities have the same bits only where rows do not depend on their passes.
@@ -105,6 +108,17 @@ def test_draft_without_possible_tokens_is_harmless(engine: Engine, drafter: str)
     how["stop"] = (" it",)
     plain = run(engine, PROMPTS[0], PLAIN, **how)
     assert run(engine, PROMPTS[0], DRAFTERS[drafter], **how) == plain
+
+
+def test_tokens_never_said(tiny: Engine, tiny_pair: ModelFiles, tmp_path: Path) -> None:
+    """Such as images' marks, as Gemma 4 lists them: like a bias against them, drafts included."""
+    never = sorted(set(tokens_of(ask(tiny, PROMPTS[0], PLAIN, LENGTH))))
+    banned = SamplingParams(temperature=0.0, logit_bias=dict.fromkeys(never, -math.inf))
+    plain = [tokens_of(ask(tiny, one, PLAIN, LENGTH, sampling=banned)) for one in PROMPTS]
+    model = ggufs.tiny_llama(tmp_path / "never.gguf", never=never)
+    with load(model, draft=tiny_pair.draft, options=TINY_OPTIONS) as engine:
+        for way in (PLAIN, *DRAFTERS.values()):
+            assert [tokens_of(ask(engine, one, way, LENGTH)) for one in PROMPTS] == plain
 
 
 @cache

@@ -17,10 +17,6 @@ MOST = 7
 RATES = (0.6, 1.0, 1.7)  # tokens per plain pass
 
 
-def worth_of(seconds: Sequence[float], *, rate: float = 1.0, spare: float = math.inf) -> Worth:
-    return Worth(seconds, rate / UNIT, spare)
-
-
 def grown(worth: Worth, rng: np.random.Generator, count: int) -> DraftBuilder:
     """Random candidates; siblings share the probability of their parent."""
     builder = DraftBuilder(session_of([0]), (), worth, depth=MOST, leaves=16, drawn=False)
@@ -60,7 +56,7 @@ def test_selected_tree_is_the_best_affordable_one(rate: float) -> None:
         costs = (np.cumsum(rng.uniform(-0.6, 1.0, MOST + 1)).clip(0.2) + 1.0).tolist()
         seconds = profile_of(costs).verifying(0, MOST)
         spare, spent = float(rng.uniform(0.0, 3.0)) * UNIT, float(rng.uniform(0.0, 0.5)) * UNIT
-        worth = worth_of(seconds, rate=rate, spare=spare)
+        worth = Worth(seconds, rate / UNIT, spare)
         worth.spend(spent)
         builder = grown(worth, rng, 7)
         every = [one.reach for one in builder.candidates]
@@ -82,7 +78,7 @@ def test_selected_tree_is_the_best_affordable_one(rate: float) -> None:
 @pytest.mark.parametrize("granted", [0, 1, 3])
 def test_granted_number_of_candidates_is_verified(granted: int) -> None:
     """If several answers share a pass: the likeliest candidates with their parents."""
-    worth = worth_of(profile_of(SHAPES["flat"]).verifying(0, MOST))
+    worth = Worth(profile_of(SHAPES["flat"]).verifying(0, MOST), 1.0 / UNIT, math.inf)
     for seed in range(50):
         builder = grown(worth, np.random.default_rng([seed, 13]), 6)
         every = [one.reach for one in builder.candidates]

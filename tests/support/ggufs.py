@@ -7,7 +7,7 @@ would soon be one token over and over: attention averages the context, and a tok
 dominates its logits.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -138,6 +138,7 @@ def tiny_llama(
     more: bool = False,
     half_norm: bool = False,
     window: int = 0,
+    never: Sequence[int] = (),
     make_matrix: _MakeMatrix = _f16_matrix,
     file_type: LlamaFileType = LlamaFileType.MOSTLY_F16,
 ) -> Path:
@@ -165,6 +166,7 @@ def tiny_llama(
         make_matrix=make_matrix,
         file_type=file_type,
     )
+    file.keys["tokenizer.ggml.suppress_tokens"] = [*never] or None
     for i in range(layers):
         block = f"blk.{i}"
         file.norm(f"{block}.attn_norm")
