@@ -15,7 +15,7 @@ import os
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from localspec.errors import UsageError
 from localspec.gguf.names import is_repository, stays_inside
@@ -112,9 +112,9 @@ def _parse_endpoint_url(text: str) -> Repository:
     """Parse a URL of the endpoint that the user has configured."""
     from huggingface_hub import constants
 
-    host = urlsplit(text).netloc
-    if host and host == urlsplit(constants.ENDPOINT).netloc:
-        return _parse_url(text.partition("://")[2].partition("/")[2], text)
+    prefix, address = (url.partition("://")[2] for url in (f"{constants.ENDPOINT}/", text))
+    if prefix and address.startswith(prefix):
+        return _parse_url(address[len(prefix) :], text)
     raise UsageError(
         f"'{printable(text)}' is not an address of Hugging Face, the only source that models are "
         "fetched from. Download the file yourself and give its path."

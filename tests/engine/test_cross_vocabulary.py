@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -81,15 +82,14 @@ def test_permuted_vocabulary(drafts: dict[str, Path], engine: Engine, prompts: l
     assert abs(figures[0] - figures[1]) <= 0.1 * figures[0]
 
 
-def missing_some(path: Path, source: Path) -> Path:
-    """Many tokens are missing, but by this seed not the likeliest ones after `PROMPT`."""
-    return retokenised.permuted(path, source, seed=2, removed=0.3)
+# Many tokens are missing, but by this seed not the likeliest ones after `PROMPT`.
+SPARSE = partial(retokenised.permuted, seed=2, removed=0.3)
 
 
 @pytest.mark.parametrize(
     ("make", "way", "drafting", "size"),
     [
-        (missing_some, "shared", "chain, block verification", "three tokens, short drafts"),
+        (SPARSE, "shared", "chain, block verification", "three tokens, short drafts"),
         (SPM, "text", "tree, speculative sampling", "two tokens, longer drafts"),
     ],
     ids=["shared", "text"],

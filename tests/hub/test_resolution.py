@@ -5,6 +5,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from huggingface_hub import constants
 
 from localspec import ModelNotFound, UsageError, paths
 from localspec.hub.reference import CatalogName, Repository, parse
@@ -38,6 +39,13 @@ PAGE = "https://huggingface.co/user/repo"
 )
 def test_repositories(text: str, meant: Repository) -> None:
     assert parse(text) == meant
+
+
+@pytest.mark.parametrize("endpoint", ["http://mirror.lan:8080", "https://example.org/hub/hf"])
+def test_addresses_of_a_mirror(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(constants, "ENDPOINT", endpoint)
+    assert parse(f"{endpoint}/user/repo/blob/main/m.gguf") == Repository("user/repo", file="m.gguf")
+    refusal(parse, "https://example.org/user/repo", "not an address of Hugging Face", UsageError)
 
 
 @pytest.mark.parametrize(
