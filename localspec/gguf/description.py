@@ -72,6 +72,8 @@ def why_not(file: GGUFFile) -> str | None:
     what = None
     if kind == "adapter":
         what = "It is an adapter (LoRA), which changes another model"
+    elif architecture == "controlvector":
+        what = "It is a control vector, which changes another model"
     elif kind == "imatrix" or architecture == "imatrix" or "imatrix.datasets" in file.metadata:
         what = "It holds statistics for quantizing (imatrix), not a model"
     elif kind == "mmproj" or architecture == "clip":

@@ -187,6 +187,7 @@ def _model(architecture: str, **more: str) -> Callable[[Path], Path]:
         (_model("llama", general__type="adapter"), "adapter (LoRA)"),
         (_model("llama", general__type="imatrix"), "imatrix"),
         (_model("clip"), "mmproj"),
+        (_model("controlvector"), "control vector"),
         (_model("t5"), "encoder-decoder"),
         (_model("llada"), "diffusion"),
         (_model("eagle3"), "trained head"),
