@@ -157,7 +157,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "errors": (145, 20),  # missing folders, threads, files, extras and /proc
     "files": (175, 13),  # file systems without locks or sizes; files that are not GGUF
     # Missing parts, once in hub; value types and disk space, once in bench; control vectors.
-    "gguf": (1_733, 81),  # advice for the pieces of a split file; a cache of recently read files
+    "gguf": (1_734, 81),  # advice for the pieces of a split file; a cache of recently read files
     # Patterns: ECMA's and Python's syntax; lookahead and lookbehind; sets that exclude quotes.
     # Schemas: OpenAPI's, zod's and pydantic's; names of keys; closed parts of allOf; dialects;
     # unevaluated, required and dependent properties; small bounds; formats; endless references.

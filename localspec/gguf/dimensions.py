@@ -93,14 +93,15 @@ class Dimensions:
             linear = any(name.startswith(_LINEAR) for name in tensors)
             if linear or "attn_q.weight" not in tensors:
                 return 0
+        keys, values = self._widths(layer, tensors)
         if "attn_kv_a_mqa.weight" in tensors and self.file.count("attention.key_length_mla"):
             # One latent vector per token represents keys and values.
-            return self.cells * row_bytes(
-                self.options.kv_type_k, self.file.count("attention.key_length")
-            )
-        keys, values = self._widths(layer, tensors)
+            keys, values = self.file.count("attention.key_length"), 0
+        norm = tensors.get("indexer.k_norm.weight")  # sparse attention has keys to choose tokens
+        chosen_by = sum(norm.shape[:1]) if norm is not None else 0
+        k_type, v_type = self.options.kv_type_k, self.options.kv_type_v
         return self.cells * (
-            row_bytes(self.options.kv_type_k, keys) + row_bytes(self.options.kv_type_v, values)
+            row_bytes(k_type, keys) + row_bytes(v_type, values) + row_bytes(k_type, chosen_by)
         )
 
     def _widths(self, layer: int, tensors: dict[str, TensorInfo]) -> tuple[int, int]:

@@ -177,9 +177,10 @@ def test_latent_attention_keeps_one_vector_per_token(tmp_path: Path) -> None:
     attention |= {"key_length_mla": 192, "value_length_mla": 128}
     own = {"block_count": 2, "embedding_length": 64} | within("attention", attention)
     tensors = [Tensor(f"blk.{n}.attn_kv_a_mqa.weight", (64, 4), offset=n * 1024) for n in range(2)]
+    tensors.append(Tensor("blk.1.indexer.k_norm.weight", (128,), offset=2048))
     path = tmp_path / "a.gguf"
-    write_model(path, architecture="deepseek2", own=own, tensors=tensors, data=2048)
-    assert place(read_gguf(path), ModelOptions(context=256), 0).host.kv == 2 * 256 * 576 * 2
+    write_model(path, architecture="deepseek32", own=own, tensors=tensors, data=4096)
+    assert place(read_gguf(path), ModelOptions(context=256), 0).host.kv == 256 * (1152 + 128) * 2
 
 
 def test_absurd_metadata_give_a_number(tmp_path: Path) -> None:
