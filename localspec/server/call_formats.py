@@ -74,6 +74,7 @@ _BEFORE_NAME = {"arguments", "parameters", "type", "id", "tool_call_id", "functi
 _BEFORE_NAME |= {"tool_call", "tool_calls", "args", "input", "params"}
 _CUT = "\0"  # the end of an answer within a call
 _QUOTED_ENDS = re.compile(rf"\s*(?:<end_function_call>|<tool_call\|>|(?P<cut>{_CUT}))")
+_KEYWORD = re.compile(r"""("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')|([(,]\s*\w+)\s*=""")
 _SPACE = "(?:｜DSML｜ ?|｜GCML｜|atem:|steptml:|longcat_)?"
 _OPEN = rf'(?:<parameter="?|<{_SPACE}param(?:eter)? name="|<argument key="|<{_SPACE}arg_key>)'
 _PARAMETER = rf'{_OPEN}([^<>"]+)(?:"[^>]*>|</{_SPACE}arg_key>\s*(?:<{_SPACE}arg_value>)?|>\n?)'
@@ -85,6 +86,7 @@ _WHOLE = re.compile(
 )
 _IS_TEXT = re.compile(r'[^>]* (?:string="true"|type="string")')
 _RAW = re.compile(r"<!\[CDATA\[(.*)\]\]>", re.DOTALL)
+_STRAY = re.compile(rf"(?:\n{_CLOSE})+\Z")  # some models repeat the closing tag
 _MAY_END = re.compile(
     r"(?s:\n?</?tool_call>.*|\n?<arg_key>[^<>]*(?:<[^<>]*)?(?:>\s*(?:<[^<>]*)?)?)\Z"
     r"|\n?(?:(?:</[^<>]*>\s*)+(?:<[^<>]*)?|<(?:/|parameter |/｜DSML｜ )?[^<>\s]*)?\Z"
@@ -134,6 +136,10 @@ def _read_tagged(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
         body, end = body[: ends.end()], found.end() + ends.end()
     if name not in tools and not found[0].endswith(">") and re.match(_END, body):
         raise ValueError(text)
+    if found["mark"] is None and not (begun := body.lstrip()).startswith("<"):
+        if begun:  # text about calls
+            raise ValueError(text)
+        return [], None
     members, at = list[str](), 0
     root = tools.get(name, {})
     known = root.get("properties")
@@ -148,11 +154,15 @@ def _read_tagged(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
         value = parameter[2]
         if parameter[0].startswith("<parameter="):
             value = value.removesuffix("\n")
+        if not re.search(_OPEN, value):
+            value = _STRAY.sub("", value)
         raw = _RAW.fullmatch(value) or (_IS_TEXT.match(parameter[0]) and [value, value])
         value = raw[1] if raw else parse_value(value, kinds_of(known.get(parameter[1]), root))
         members.append(f"{dump(parameter[1])}: {dump(value)}")
         at = parameter.end()
     if end is not None and not members:
+        # MiniMax M3 leaves out the first opening tag.
+        body = re.sub(r"\A([^<>]*[^<>\s])</([^<>/\s]+)>", r"<\2>\1</\2>", body)
         for key, value in CHILD.findall(body):
             kinds = kinds_of(known.get(key), root)
             members.append(f"{dump(key)}: {dump(parse_nested(value, kinds))}")
@@ -185,17 +195,21 @@ def _read_server(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
 
 def read_quoted(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
     """`call:NAME{x:<escape>…<escape>,y:1}<end_function_call>` (FunctionGemma; Gemma 4 has other
-    marks), sent once it is complete."""
+    marks, and in long conversations `call:NAME(x=…)`), sent once it is complete."""
     ends = _QUOTED_ENDS.search(text, found.end())
     if ends is None:
         return [], None
     parts = re.split(r'<escape>|<\|"\|>', text[found.end() : ends.start()])
+    if parts[0].startswith("("):
+        parts[::2] = [_KEYWORD.sub(lambda one: one[1] or f"{one[2]}:", part) for part in parts[::2]]
+        parts[0] = parts[0].replace("(", "{", 1)
+        parts[-1] = re.sub(r"\)\s*\Z", "}", parts[-1])
     members = "".join(
         dump(part) if number % 2 else quote_words(part) for number, part in enumerate(parts)
     )
     members = members[:-1] if len(parts) % 2 == 0 else members  # within a text
     members += "" if ends["cut"] else missing_end(members)
-    parse_partial(members, True)
+    parse_begun(members)
     return [(found["name"], members)], ends.end()
 
 
@@ -265,7 +279,7 @@ def formats(names: tuple[str, ...]) -> list[tuple[re.Pattern[str], Format]]:
             rf"\s*<tool_name>\s*{name}\s*</tool_name>\s*<arguments>\s*(?={{)",
             _read_server,
         ),
-        (rf"{mark}call:{name}(?={{)", read_quoted),
+        (rf"{mark}call:{name}(?=[{{(])", read_quoted),
         # Mistral, whose marks are control tokens and leave no text; functionary.
         (
             rf"{mark}(?:function<｜tool▁sep｜>)?(?P<name>{known})"

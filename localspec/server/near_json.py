@@ -39,7 +39,11 @@ _ESCAPES = re.compile(
     r"""|(?:\\|(?=[\0-\x1f"]))(.)"""
 )
 """In a string: a valid escape, an incomplete one, and characters to escape or unescape."""
-_BARE = re.compile(r""""(?:[^"\\]|\\.)*"|([^\s{}[\],:"][^{}[\],:"]*?)(\s*)(?=([:,\]}]))""")
+_BARE = re.compile(
+    r""""(?:[^"\\]|\\.)*"|((?<=:)\s*)?([^\s{}[\],:"](?(1)[^{}[\],"]|[^{}[\],:"])*?)"""
+    r"""(\s*)(?=((?(1)(?!:))[:,\]}]))"""
+)
+"""A quoted text, or a word; one after a colon is a value, which may have colons."""
 CHILD = re.compile(r"<([^<>/\s]+)>(.*?)</\1>", re.DOTALL)
 UNREADABLE = (SyntaxError, ValueError, TypeError, RecursionError, MemoryError)
 _TYPES = {"string": str, "integer": int, "number": float, "boolean": bool, "object": dict}
@@ -194,12 +198,12 @@ def quote_words(text: str) -> str:
     """Convert unquoted words in near-JSON to JSON."""
 
     def quoted(found: re.Match[str]) -> str:
-        said = found[1] or ""
+        said = found[2] or ""
         with suppress(ValueError):
-            if found[3] != ":":
+            if found[4] != ":":
                 json.loads(to_json(said))
                 return to_json(said)
-        return dump(said) + found[2] if said else found[0]
+        return dump(said) + found[3] if said else found[0]
 
     return _BARE.sub(quoted, text)
 

@@ -33,6 +33,8 @@ _LINE = re.compile(
 RESPONSE = r'\s*\{\s*"response"\s*:\s*"'
 """The beginning of an answer that a grammar enforces and is not a call."""
 _RESPONSE = re.compile(rf"""{RESPONSE}((?:[^"\\\0-\x1f]|\\["\\/bfnrt]|\\u[0-9a-fA-F]{{4}})*"?)""")
+_NAMESPACE = re.compile(r"\A|[.:]")
+"""The end of a namespace that models put before a tool's name, such as "functions."."""
 _UNCLOSED = re.compile(r"(?s)(</arg_key>\s*(?:(?!</arg_value>).)*?)(\n?</?tool_call>)")
 
 
@@ -160,11 +162,12 @@ class CallReader:
                 return Plain().push(text), True
         found: list[Piece] = []
         for number, (name, arguments) in enumerate(calls):
-            plain, pieces = name.strip().removeprefix("functions."), list[Piece]()
+            ends = (name.strip()[one.end() :] for one in _NAMESPACE.finditer(name.strip()))
+            known, pieces = next((one for one in ends if one in self._tools), name), list[Piece]()
             if number == len(self._emitted):
                 self._emitted.append(0)
                 self._call_count += 1
-                pieces.append(CallBegins(plain if plain in self._tools else name))
+                pieces.append(CallBegins(known))
             if new := arguments[self._emitted[number] :]:
                 self._emitted[number] = len(arguments)
                 pieces.append(CallArguments(new))
