@@ -76,7 +76,7 @@ _CUT = "\0"  # the end of an answer within a call
 _QUOTED_ENDS = re.compile(rf"\s*(?:<end_function_call>|<tool_call\|>|(?P<cut>{_CUT}))")
 _KEYWORD = re.compile(r"""("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')|([(,]\s*\w+)\s*=""")
 _SPACE = "(?:｜DSML｜ ?|｜GCML｜|atem:|steptml:|longcat_)?"
-_OPEN = rf'(?:<parameter="?|<{_SPACE}param(?:eter)? name="|<argument key="|<{_SPACE}arg_key>)'
+_OPEN = rf'(?:<parameter=|<{_SPACE}param(?:eter)? name="|<argument key="|<{_SPACE}arg_key>)'
 _PARAMETER = rf'{_OPEN}([^<>"]+)(?:"[^>]*>|</{_SPACE}arg_key>\s*(?:<{_SPACE}arg_value>)?|>\n?)'
 _CLOSE = f"</{_SPACE}(?:param|parameter|argument|arg_value)>"
 _END = f"(?:</{_SPACE}(?:function|invoke|call|tool_call)>|(?=<tool_call>))"
@@ -108,6 +108,8 @@ def _read_json(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
     call = parse_begun(said if end else to_json(OPEN_END.sub("", text[start:])))
     before = set(takewhile(lambda key: key not in _NAMES, call))
     name, only = next((call[key] for key in call if key in _NAMES), None), "".join(call)
+    if name is None and end is not None and str(call.get("type")) in tools:  # Granite 4
+        name = call["type"]
     if only in tools and isinstance(call.get(only), dict):
         return ([], None) if end is None else ([(only, dump(call[only]))], end)
     expected = before <= _BEFORE_NAME | tools.keys()
@@ -140,6 +142,7 @@ def _read_tagged(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
         if begun:  # text about calls
             raise ValueError(text)
         return [], None
+    body = re.sub(r'<parameter="([^<>"]+)">', r"<parameter=\1>", body)
     members, at = list[str](), 0
     root = tools.get(name, {})
     known = root.get("properties")
@@ -223,7 +226,7 @@ def _read_python(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
     if rest[0] not in "\n;,<":
         raise ValueError(text)
     try:
-        return python_calls(text[start:end]), end
+        return python_calls(text[start:end], tools), end
     except UNREADABLE:
         raise ValueError(text) from None
 
@@ -261,7 +264,7 @@ def formats(names: tuple[str, ...]) -> list[tuple[re.Pattern[str], Format]]:
             rf"(?=<tool_sep>|<{_SPACE}arg_key>|</{_SPACE}tool_call>)",
             _read_tagged,
         ),
-        (rf"{maybe}(?=\[\s*[^\W\d][\w.]*\(|(?:{known})(?:\.call)?\()", _read_python),
+        (rf"{maybe}(?=(?:\[\s*)?(?:{known})(?:\.call)?\(|\[\s*[^\W\d][\w.]*\()", _read_python),
         (
             # DeepSeek, R1 (with a type before the name and a fence after it), Kimi K2, Solar,
             # PLaMo 3.

@@ -5,7 +5,7 @@ import ast
 import json
 import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any, Literal
@@ -208,9 +208,14 @@ def quote_words(text: str) -> str:
     return _BARE.sub(quoted, text)
 
 
-def python_calls(text: str) -> list[tuple[str, str]]:
+def python_calls(text: str, names: Iterable[str]) -> list[tuple[str, str]]:
     """Names and arguments (as JSON) of one call in Python, or of a list of calls. The literals may
-    be JSON's, and strings may contain raw line feeds. Raises one of UNREADABLE."""
+    be JSON's, strings may contain raw line feeds, and `names` need not be Python's. Raises one of
+    UNREADABLE."""
+    other = [name for name in names if not name.isidentifier()]
+    marks = [(f"_tool{number}_(", f"{name}(") for number, name in enumerate(other)]
+    for mark, spelled in marks:
+        text = text.replace(spelled, mark)
 
     def plain(word: re.Match[str]) -> str:
         in_line = word[2] and not word[1]
@@ -224,5 +229,8 @@ def python_calls(text: str) -> list[tuple[str, str]]:
         if not isinstance(call, ast.Call) or call.args:
             raise ValueError(text)
         arguments = {str(one.arg): ast.literal_eval(one.value) for one in call.keywords}
-        found.append((ast.unparse(call.func).removesuffix(".call"), dump(arguments)))
+        name, said = f"{ast.unparse(call.func).removesuffix('.call')}(", dump(arguments)
+        for mark, spelled in marks:
+            name, said = name.replace(mark, spelled), said.replace(mark, spelled)
+        found.append((name[:-1], said))
     return found
