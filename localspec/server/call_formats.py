@@ -142,7 +142,9 @@ def _read_tagged(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
         if begun:  # text about calls
             raise ValueError(text)
         return [], None
+    # Some models quote names, and leave out the first opening tag.
     body = re.sub(r'<parameter="([^<>"]+)">', r"<parameter=\1>", body)
+    body = re.sub(r"\A([^<>\s]+</arg_key>)", r"<arg_key>\1", body)
     members, at = list[str](), 0
     root = tools.get(name, {})
     known = root.get("properties")
@@ -164,7 +166,6 @@ def _read_tagged(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
         members.append(f"{dump(parameter[1])}: {dump(value)}")
         at = parameter.end()
     if end is not None and not members:
-        # MiniMax M3 leaves out the first opening tag.
         body = re.sub(r"\A([^<>]*[^<>\s])</([^<>/\s]+)>", r"<\2>\1</\2>", body)
         for key, value in CHILD.findall(body):
             kinds = kinds_of(known.get(key), root)
@@ -261,7 +262,7 @@ def formats(names: tuple[str, ...]) -> list[tuple[re.Pattern[str], Format]]:
         ),
         (
             rf"{mark}(?<=tool_call>)\s*{name}\s*"
-            rf"(?=<tool_sep>|<{_SPACE}arg_key>|</{_SPACE}tool_call>)",
+            rf"(?=<tool_sep>|<{_SPACE}arg_key>|[^<>\s]+</arg_key>|</{_SPACE}tool_call>)",
             _read_tagged,
         ),
         (rf"{maybe}(?=(?:\[\s*)?(?:{known})(?:\.call)?\(|\[\s*[^\W\d][\w.]*\()", _read_python),
