@@ -22,7 +22,6 @@ from localspec.server.near_json import (
     missing_end,
     parse_begun,
     parse_nested,
-    parse_partial,
     parse_value,
     python_calls,
     quote_words,
@@ -73,7 +72,7 @@ _NAMES = ("name", "tool_name", "function", "tool")
 _BEFORE_NAME = {"arguments", "parameters", "type", "id", "tool_call_id", "function"}
 _BEFORE_NAME |= {"tool_call", "tool_calls", "args", "input", "params"}
 _CUT = "\0"  # the end of an answer within a call
-_QUOTED_ENDS = re.compile(rf"\s*(?:<end_function_call>|<tool_call\|>|(?P<cut>{_CUT}))")
+_QUOTED_ENDS = re.compile(rf"<end_function_call>|<tool_call\|>|(?P<cut>{_CUT})")
 _KEYWORD = re.compile(r"""("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')|([(,]\s*\w+)\s*=""")
 _SPACE = "(?:｜DSML｜ ?|｜GCML｜|atem:|steptml:|longcat_)?"
 _OPEN = rf'(?:<parameter=|<{_SPACE}param(?:eter)? name="|<argument key="|<{_SPACE}arg_key>)'
@@ -203,11 +202,11 @@ def read_quoted(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
     ends = _QUOTED_ENDS.search(text, found.end())
     if ends is None:
         return [], None
-    parts = re.split(r'<escape>|<\|"\|>', text[found.end() : ends.start()])
+    parts = re.split(r'<escape>|<\|"\|>', text[found.end() : ends.start()].rstrip())
     if parts[0].startswith("("):
         parts[::2] = [_KEYWORD.sub(lambda one: one[1] or f"{one[2]}:", part) for part in parts[::2]]
         parts[0] = parts[0].replace("(", "{", 1)
-        parts[-1] = re.sub(r"\)\s*\Z", "}", parts[-1])
+        parts[-1] = re.sub(r"\)\Z", "}", parts[-1])
     members = "".join(
         dump(part) if number % 2 else quote_words(part) for number, part in enumerate(parts)
     )
