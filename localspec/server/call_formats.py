@@ -137,8 +137,8 @@ def _read_tagged(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
         body, end = body[: ends.end()], found.end() + ends.end()
     if name not in tools and not found[0].endswith(">") and re.match(_END, body):
         raise ValueError(text)
-    if found["mark"] is None and not (begun := body.lstrip()).startswith("<"):
-        if begun:  # text about calls
+    if found["mark"] is None and not body.lstrip().startswith("<"):
+        if body.strip():  # text about calls
             raise ValueError(text)
         return [], None
     # Some models quote names, and leave out the first opening tag.
