@@ -100,8 +100,8 @@ class Call:
 
 
 def _parsed(text: str) -> Any:
-    """A JSON value; None if it is invalid or incomplete."""
-    with suppress(ValueError):
+    """A JSON value; None if it is invalid, incomplete or too deep."""
+    with suppress(ValueError, RecursionError):
         return json.loads(text)
     return None
 

@@ -73,7 +73,7 @@ def as_api_error(error: BaseException) -> ApiError:
 
 
 def error_body(path: str, error: ApiError) -> dict[str, Any]:
-    if path.startswith("/v1/messages"):
+    if path.removeprefix("/v1").startswith("/messages"):
         kind, why = _ANTHROPIC.get(error.status, error.kind), error.message
         if "n_ctx" in error.more:  # the wording that makes Claude Code shorten its conversation
             needed, most = error.more["n_prompt_tokens"], error.more["n_ctx"]

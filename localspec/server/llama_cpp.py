@@ -35,7 +35,7 @@ from localspec.server.reply import Event, Reply
 from localspec.server.service import FINGERPRINT, Service
 from localspec.server.wire import NEVER, Record
 
-_LONGEST_NAME = 200
+_LONGEST_NAME = 200  # bytes
 
 
 class Completion(RawFields):
@@ -374,7 +374,7 @@ def _path(service: Service, name: str) -> Path:
         why = "There is no folder for slots. Start the server with --slot-save-path DIR."
         raise ApiError(501, why)
     plain = name.isprintable() and not name.startswith(".") and not set(name) & set('/\\:*?"<>|')
-    if not name or not plain or len(name) > _LONGEST_NAME:
+    if not name or not plain or len(name.encode()) > _LONGEST_NAME:
         why = "filename is not a plain name. Give one without folders, such as fox.bin."
         raise ApiError(400, why, param="filename")
     return folder / name

@@ -28,7 +28,7 @@ PLAIN_WORDS, _WORDS = (
 """Strings, brackets, trailing commas, comments, literals of JSON and Python, and a minus that may
 begin one. The second also accepts unescaped quotes within strings, as models write code in JSON."""
 _PARTS = re.compile(r'"(?:[^"\\]|\\.)*("?)|[][{}]', re.DOTALL)
-OPEN_END = re.compile(r"(?:[\"']\s*)+\Z")
+OPEN_END = re.compile(r"(?<![\"'])[\"'][\"'\s]*\Z")
 """Quotes at the end that may still be within the string."""
 _ARGUMENTS = re.compile(r'"(?:arguments|parameters|args|input|params)"\s*:\s*(?=\S)')
 _LITERALS = {"True": "true", "False": "false", "None": "null"}
@@ -40,8 +40,8 @@ _ESCAPES = re.compile(
 )
 """In a string: a valid escape, an incomplete one, and characters to escape or unescape."""
 _BARE = re.compile(
-    r""""(?:[^"\\]|\\.)*"|((?<=:)\s*)?([^\s{}[\],:"](?(1)[^{}[\],"]|[^{}[\],:"])*?)"""
-    r"""(\s*)(?=((?(1)(?!:))[:,\]}]))"""
+    r""""(?:[^"\\]|\\.)*"?|((?<=:)\s*)?([^\s{}[\],:"](?(1)[^{}[\],"]|[^{}[\],:"])*)"""
+    r"""(?=([:,\]}]?))"""
 )
 """A quoted text, or a word; one after a colon is a value, which may have colons."""
 CHILD = re.compile(r"<([^<>/\s]+)>(.*?)</\1>", re.DOTALL)
@@ -60,10 +60,10 @@ def dump(value: Any) -> str:
 
 
 def _value_end(text: str, start: int) -> int | None:
-    """The end of the JSON value that begins at `start`; None if it is incomplete."""
+    """The end of the JSON value that begins at `start`; None if it is incomplete or too deep."""
     try:
         return json.JSONDecoder(strict=False).raw_decode(text, start)[1]
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
 
 
@@ -198,12 +198,14 @@ def quote_words(text: str) -> str:
     """Convert unquoted words in near-JSON to JSON."""
 
     def quoted(found: re.Match[str]) -> str:
-        said = found[2] or ""
+        said = (found[2] or "").rstrip()
+        if not (said and found[3]):
+            return found[0]
         with suppress(ValueError):
-            if found[4] != ":":
+            if found[3] != ":":
                 json.loads(to_json(said))
                 return to_json(said)
-        return dump(said) + found[3] if said else found[0]
+        return dump(said) + found[2][len(said) :]
 
     return _BARE.sub(quoted, text)
 

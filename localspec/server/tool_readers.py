@@ -26,10 +26,10 @@ _LONGEST = 250
 """Limit of characters before a call's name or arguments, without the name."""
 _LONG = 500  # characters without a name, if the arguments come first
 _LINE = re.compile(
-    r"""\n\s*(?:\[?\s*\{\s*(?:("(?:name|type|function|tool|tool_calls?|tool_name)"\s*:)|"\w*"?\s*\Z)"""
-    r"|\[?\s*\{?\s*\Z)"
+    r"""(?<!\s)[^\S\n]*(\n)\s*(?:\[\s*)?(?:\Z|\{\s*(?:\Z|"\w*"?\s*\Z"""
+    r"""|("(?:name|type|function|tool|tool_calls?|tool_name)"\s*:)))"""
 )
-"""A line that begins, or may begin, with an unmarked call."""
+"""A line that begins, or may begin, with an unmarked call, after the end of the line before."""
 RESPONSE = r'\s*\{\s*"response"\s*:\s*"'
 """The beginning of an answer that a grammar enforces and is not a call."""
 _RESPONSE = re.compile(rf"""{RESPONSE}((?:[^"\\\0-\x1f]|\\["\\/bfnrt]|\\u[0-9a-fA-F]{{4}})*"?)""")
@@ -135,7 +135,7 @@ class CallReader:
         line = _LINE.search(held)
         begins = (one.start() for one in _BEGINS.finditer(held))
         plain = (at for at in begins if not _CODE.search(self._line + held[:at]))
-        called = line.start() if line is not None and line[1] else None
+        called = line.start(1) if line is not None and line[2] else None
         starts = [at for at in (next(plain, None), called) if at is not None]
         if starts:
             self._step = self._in_call
@@ -143,7 +143,7 @@ class CallReader:
         else:
             marks = (*(mark for mark in CALL_MARKS if mark[0] in held), "\n")
             at = len(held) - max(held_back(held, mark, also="\n") for mark in marks)
-            at = at if line is None else min(at, line.start())
+            at = at if line is None else min(at, line.start(1))
         self._held, self._line = held[at:], (self._line + held[:at]).rpartition("\n")[2]
         return Plain().push(held[:at]), bool(starts)
 
@@ -186,9 +186,12 @@ class CallReader:
     def _parse_call(self, held: str) -> Parsed:
         begun = held.lstrip()
         for header, read in self._formats:
-            if found := header.match(held):
+            if found := header.match(held, len(held) - len(begun)):
                 self._reader = read
-                return read(held, found, self._tools)
+                try:
+                    return read(held, found, self._tools)
+                except RecursionError:  # small models may open brackets endlessly
+                    raise ValueError(held) from None
         bare = (f"{name}{after}" for name in self._tools for after in ("(", ".call("))
         marks = (*CALL_MARKS, *_UNMARKED, *bare)
         if not any(one.startswith(begun) or begun.startswith(one) for one in marks):

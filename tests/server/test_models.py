@@ -93,6 +93,7 @@ def test_unknown_model(two: Running, path: str) -> None:
     error = two.post(path, {**BODIES[path], "model": "gpt-99"}).error(404)
     assert "gpt-99" in error
     assert SMALL in error
+    assert two.get("/events?model=gpt-99").status == 404
 
 
 TIGHT = """

@@ -136,6 +136,18 @@ def test_broken_escapes_come_out_as_json(text: str) -> None:
     assert json.loads(told.text)["a"] == [1]
 
 
+@pytest.mark.parametrize(
+    ("begin", "repeated", "kinds"),
+    [
+        *(("", "\n", [Text]), ("Hi\n", " ", [Text]), ("<|tool_call>call:f{s:", "-", [])),
+        ('{"name": "f", "arguments": {"s": ', "[", [CallBegins, CallArguments, Text]),
+    ],
+)
+def test_endless_repetition_costs_little(begin: str, repeated: str, kinds: list[type]) -> None:
+    found = read(any_format, [f"{begin}{repeated * 9_999}x"])
+    assert [*map(type, found)] == kinds
+
+
 def test_long_arguments_are_not_parsed_with_every_token() -> None:
     reader, said = any_format(), json.dumps({"name": "f", "arguments": {"s": ["x"] * 2_000}})
     told = [piece for part in said for piece in reader.push(part)]

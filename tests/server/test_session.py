@@ -134,7 +134,7 @@ def test_slot_erase(slot_server: Running) -> None:
 @pytest.mark.parametrize(
     ("path", "name", "status"),
     [
-        ("/slots/0?action=restore", "nothing.bin", 400),
+        *(("/slots/0?action=restore", name, 400) for name in ("nothing.bin", "é" * 200)),
         *(("/slots/0?action=save", name, 400) for name in ("", "../out.bin", ".hidden", "a\nb")),
         *(("/slots/1?action=save", "a.bin", 400), ("/slots/0?action=dance", "a.bin", 400)),
         *(("/slots/0", "a.bin", 400), ("/slots/x?action=save", "a.bin", 404)),

@@ -232,9 +232,9 @@ class ResponseReply(NamedEvents):
             yield self._event(kind, response=self._response(status="in_progress"))
 
     def events_of(self, part: AnswerPart) -> Iterable[Event]:
-        self._logprobs += chat_logprobs(part.logprobs, self.engine)
-        piece = part.piece
+        piece, found = part.piece, chat_logprobs(part.logprobs, self.engine)
         if piece is None:
+            self._logprobs += found
             return
         call = part.answer.calls[-1] if part.answer.calls else None
         kind = "custom_tool_call" if call and call.custom else "function_call"
@@ -243,8 +243,11 @@ class ResponseReply(NamedEvents):
         if isinstance(piece, Text | Thought):
             kind = "message" if isinstance(piece, Text) else "reasoning"
         if kind != self._item.get("type") or isinstance(piece, CallBegins):
+            if self._item:  # they are of marks behind its text
+                self._logprobs = []
             yield from self._close()
             yield from self._open(kind)
+        logprobs, self._logprobs = [*self._logprobs, *found], []
         if isinstance(piece, CallArguments):
             _, said, event = _CALLS[kind]
             self._said += piece.text
@@ -254,7 +257,6 @@ class ResponseReply(NamedEvents):
         elif isinstance(piece, Text | Thought):
             (content,) = self._item["content"]
             content["text"] += piece.text
-            logprobs, self._logprobs = self._logprobs, []
             more: dict[str, Any] = {}
             if isinstance(piece, Text):
                 content["logprobs"] += logprobs
