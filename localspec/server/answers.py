@@ -296,7 +296,9 @@ class Answers:
                 async for chunk in chunks:
                     if reports:
                         self._report_progress(answer, 0, 0)
-                    call_soon(self._loop, self._put, answer, chunk)  # after the reports
+                    call_soon(
+                        self._loop, self._queue.put_nowait, (answer, chunk)
+                    )  # after the reports
         finally:
             host.totals.add_answer(stream.stats, stream.finish_reason or "error")
             del host.slots[slot]
@@ -306,11 +308,8 @@ class Answers:
 
     def _report_progress(self, answer: Answer, done: int, of: int) -> None:
         for report in answer.progress_reports(done, of):
-            call_soon(self._loop, self._put, answer, report)
+            call_soon(self._loop, self._queue.put_nowait, (answer, report))
 
     def _finish(self, answer: Answer, task: asyncio.Task[None]) -> None:
         # The slot is free before the client learns that its answer is complete.
-        self._put(answer, None if task.cancelled() else task.exception())
-
-    def _put(self, answer: Answer, item: Chunk | Progress | BaseException | None) -> None:
-        self._queue.put_nowait((answer, item))
+        self._queue.put_nowait((answer, None if task.cancelled() else task.exception()))

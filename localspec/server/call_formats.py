@@ -76,7 +76,8 @@ _QUOTED_ENDS = re.compile(rf"<end_function_call>|<tool_call\|>|(?P<cut>{_CUT})")
 _KEYWORD = re.compile(r"""("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')|([(,]\s*\w+)\s*=""")
 _SPACE = "(?:｜DSML｜ ?|｜GCML｜|atem:|steptml:|longcat_)?"
 _OPEN = rf'(?:<parameter=|<{_SPACE}param(?:eter)? name="|<argument key="|<{_SPACE}arg_key>)'
-_PARAMETER = rf'{_OPEN}([^<>"]+)(?:"[^>]*>|</{_SPACE}arg_key>\s*(?!\s)(?:<{_SPACE}arg_value>)?|>\n?)'
+_VALUE = rf"</{_SPACE}arg_key>\s*(?!\s)(?:<{_SPACE}arg_value>)?"
+_PARAMETER = rf'{_OPEN}([^<>"]+)(?:"[^>]*>|{_VALUE}|>\n?)'
 _CLOSE = f"</{_SPACE}(?:param|parameter|argument|arg_value)>"
 _END = f"(?:</{_SPACE}(?:function|invoke|call|tool_call)>|(?=<tool_call>))"
 _BEGUN = re.compile(rf"{_PARAMETER}(.*)", re.DOTALL)

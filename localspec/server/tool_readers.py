@@ -24,6 +24,7 @@ _CODE = re.compile(r"(?m)^[^`\n]*(?:`[^`\n]*`[^`\n]*)*`\Z")  # before a mark tha
 _UNMARKED = ("[", "<func", "<invoke", "<｜", "<atem:", "<step", "<call")  # calls without a mark
 _LONGEST = 250
 """Limit of characters before a call's name or arguments, without the name."""
+_BROKEN = (ValueError, RecursionError)  # small models may open brackets endlessly
 _LONG = 500  # characters without a name, if the arguments come first
 _LINE = re.compile(
     r"""(?<!\s)[^\S\n]*(\n)\s*(?:\[\s*)?(?:\Z|\{\s*(?:\Z|"\w*"?\s*\Z"""
@@ -94,7 +95,7 @@ class CallReader:
         if calling := self._step == self._in_call:
             held = _UNCLOSED.sub(r"\1</arg_value>\2", self._held)
             for end in ends_of(self._reader, held):
-                with suppress(ValueError):
+                with suppress(*_BROKEN):
                     calls, at = self._parse_call(held + end)
                     if at or (calls and end != "</tool_call>"):
                         self._held = held + end
@@ -150,7 +151,7 @@ class CallReader:
     def _in_call(self) -> tuple[Sequence[Piece], bool]:
         try:
             calls, end = self._parse_call(self._held)
-        except ValueError:  # what was a call before stays one, wherever pieces of text end
+        except _BROKEN:  # what was a call before stays one, wherever pieces of text end
             end = bisect(range(len(self._held)), False, key=self._breaks) - 1
             calls = self._parse_call(self._held[:end])[0]
             calls = [(name, said + missing_end(said)) for name, said in calls]
@@ -178,7 +179,7 @@ class CallReader:
         return found, end is not None
 
     def _breaks(self, length: int) -> bool:
-        with suppress(ValueError):
+        with suppress(*_BROKEN):
             self._parse_call(self._held[:length])
             return False
         return True
@@ -188,10 +189,7 @@ class CallReader:
         for header, read in self._formats:
             if found := header.match(held, len(held) - len(begun)):
                 self._reader = read
-                try:
-                    return read(held, found, self._tools)
-                except RecursionError:  # small models may open brackets endlessly
-                    raise ValueError(held) from None
+                return read(held, found, self._tools)
         bare = (f"{name}{after}" for name in self._tools for after in ("(", ".call("))
         marks = (*CALL_MARKS, *_UNMARKED, *bare)
         if not any(one.startswith(begun) or begun.startswith(one) for one in marks):

@@ -136,16 +136,9 @@ def test_broken_escapes_come_out_as_json(text: str) -> None:
     assert json.loads(told.text)["a"] == [1]
 
 
-@pytest.mark.parametrize(
-    ("begin", "repeated", "kinds"),
-    [
-        *(("", "\n", [Text]), ("Hi\n", " ", [Text]), ("<|tool_call>call:f{s:", "-", [])),
-        ('{"name": "f", "arguments": {"s": ', "[", [CallBegins, CallArguments, Text]),
-    ],
-)
-def test_endless_repetition_costs_little(begin: str, repeated: str, kinds: list[type]) -> None:
-    found = read(any_format, [f"{begin}{repeated * 9_999}x"])
-    assert [*map(type, found)] == kinds
+def test_brackets_that_are_too_deep_end_a_call() -> None:
+    found = read(any_format, ['{"name": "f", "arguments": {"s": ' + "[" * 9_999])
+    assert [*map(type, found)] == [CallBegins, CallArguments, Text]
 
 
 def test_long_arguments_are_not_parsed_with_every_token() -> None:

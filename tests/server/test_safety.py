@@ -282,17 +282,6 @@ def test_image_error_names_the_clients_field(
     assert f"'{name}'" in server.post(path, body).error()
 
 
-@pytest.mark.parametrize("kind", HOSTILE)
-def test_hostile_bodies_are_refused_quickly(server: Running, kind: str) -> None:
-    before = server.processor_seconds
-    reply = server.request("POST", CHAT, raw=HOSTILE[kind])
-    assert 400 <= reply.status < 500, reply.body[:300]
-    assert reply.json["error"]["message"]
-    assert len(reply.body) < 2_000
-    assert server.processor_seconds - before < 10
-    assert server.process.poll() is None
-
-
 def test_many_control_tokens_are_refused_quickly(server: Running) -> None:
     before = server.processor_seconds
     assert "context size" in server.post("/completion", {"prompt": "<|end|>" * 100_000}).error()
@@ -300,7 +289,9 @@ def test_many_control_tokens_are_refused_quickly(server: Running) -> None:
 
 
 TREE = {"type": "object", "properties": {"left": {"$ref": "#/$defs/tree"}}}
+BACKTRACKING = ("^(a+)+$", "^(a|aa)+$", "^(a*)*b$", "^(.*)*$", "^([a-z]+)*x$")
 LARGE = {
+    **{one: schema({"type": "string", "pattern": one}) for one in BACKTRACKING},
     "a tree": schema({"$ref": "#/$defs/tree", "$defs": {"tree": TREE}}),
     "a grammar that doubles": body_with(
         grammar="\n".join(f"r{i} ::= r{i + 1} r{i + 1} | r{i + 1}" for i in range(20))
@@ -314,18 +305,18 @@ LARGE = {
 }
 
 
-@pytest.mark.parametrize("kind", LARGE)
-def test_expansive_schemas_are_answered_quickly(server: Running, kind: str) -> None:
+"""Schemas and grammars that are expensive, but followed."""
+
+
+@pytest.mark.parametrize("kind", [*HOSTILE, *LARGE])
+def test_hostile_bodies_cost_little(server: Running, kind: str) -> None:
     before = server.processor_seconds
-    assert server.request("POST", CHAT, raw=LARGE[kind]).status == 200
+    reply = server.request("POST", CHAT, raw={**HOSTILE, **LARGE}[kind])
+    assert reply.status in ([200] if kind in LARGE else range(400, 500)), reply.body[:300]
+    assert kind in LARGE or reply.json["error"]["message"]
+    assert len(reply.body) < 2_000
     assert server.processor_seconds - before < 10
-
-
-def test_patterns_with_exponential_backtracking(server: Running) -> None:
-    """Grammars do not backtrack, so such patterns are answered or refused."""
-    for pattern in ("^(a+)+$", "^(a|aa)+$", "^(a*)*b$", "^(.*)*$", "^([a-z]+)*x$"):
-        reply = server.request("POST", CHAT, raw=schema({"type": "string", "pattern": pattern}))
-        assert reply.status in (200, 400), pattern
+    assert server.process.poll() is None
 
 
 def test_oversized_content_length_is_refused(server: Running) -> None:

@@ -43,7 +43,6 @@ TEXTS: dict[str, tuple[str | int, ...]] = {
     "llama.cpp": ("content",),
 }
 """Where the text of an answer is, by protocol."""
-PROTOCOLS = tuple(TEXTS)
 
 
 def answer(server: Running, protocol: str, schema: Any, **more: Any) -> Any:
@@ -52,7 +51,7 @@ def answer(server: Running, protocol: str, schema: Any, **more: Any) -> Any:
     return json.loads(reduce(getitem, TEXTS[protocol], reply))
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("protocol", TEXTS)
 def test_answers_match_the_schema(server: Running, protocol: str) -> None:
     for value in ("C:\\temp", "a\nb", 'a"b', [1, {"$ref": "~1"}]):
         assert answer(server, protocol, {"enum": [value]}) == value
@@ -63,7 +62,7 @@ def test_answers_match_the_schema(server: Running, protocol: str) -> None:
     assert "id" in answer(server, protocol, named)
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("protocol", TEXTS)
 def test_unsupported_keywords_are_refused_by_name(server: Running, protocol: str) -> None:
     assert "'not'" in post_schema(server, protocol, HARD).error()
     unique = {"type": "array", "uniqueItems": True}
@@ -95,7 +94,7 @@ MEANT: Any = {"type": "object", "properties": {"a": {"enum": ["x"]}}, "required"
 EMPTY: Any = {"type": "object", "properties": [], "required": {}, "additionalProperties": False}
 
 
-@pytest.mark.parametrize("protocol", [*PROTOCOLS, "tool"])
+@pytest.mark.parametrize("protocol", [*TEXTS, "tool"])
 def test_schemas_from_other_languages(server: Running, protocol: str) -> None:
     """PHP has one empty value, Java and .NET write null, Gemini uses capitals."""
     null = {**MEANT, "required": {"1": "a"}, "additionalProperties": None, "$defs": []}

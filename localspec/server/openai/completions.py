@@ -89,17 +89,10 @@ def infill_prompt(
     begun: str = "",
     files: Sequence[tuple[str, str]] = (),
 ) -> Tokens:
-    """Build an infill prompt, after other files. Long texts keep the part next to the gap: three
-    quarters of the room for the prefix, one for the suffix.
-
-    Args:
-        limit: most tokens of the infilled text; None and negative values set none.
-        begun: its beginning.
-        files: name and text of each.
-
-    Raises:
-        ApiError: the model has no infill tokens.
-    """
+    """Build an infill prompt, after other files (name and text of each). Long texts keep the part
+    next to the gap: three quarters of the room for the prefix, one for the suffix. `limit`: most
+    tokens of the infilled text; None and negative values set none. `begun`: its beginning. Raises
+    ApiError if the model has no infill tokens."""
     vocabulary = engine.model.vocabulary
     marks = vocabulary.infill_tokens()
     if not {"pre", "suf", "mid"} <= marks.keys():
