@@ -21,16 +21,16 @@ from localspec.grammars.gbnf import MAX_RULES, lark_of
 from localspec.grammars.patterns import MAX_PATTERN, as_rust
 from localspec.llama.vocabulary import Vocabulary
 
-_LARK = re.compile(r"(?m)^\s*(?:%llguidance\b|[?!]?start\s*(?:\[[^]\n]*\])?\s*:(?!:=))")
-_OPTIONS = re.compile(r"(?m)^\s*%llguidance\s*\{[^{}]*\}")
-_START = re.compile(r"(?m)^[ \t]*[?!]?start[ \t]*(\[[^]\n]*\])?[ \t]*:")
+_LARK = re.compile(r"(?m)^[^\S\n]*(?:%llguidance\b|[?!]?start(?:\s*\[[^]\n]*\])?\s*:(?!:=))")
+_OPTIONS = re.compile(r"(?m)^[^\S\n]*%llguidance\s*\{[^{}]*\}")
+_START = re.compile(r"(?m)^[ \t]*[?!]?start(?:[ \t]*(\[[^]\n]*\]))?[ \t]*:")
 _THOUGHT = """
 start: thought space answer
 space: /\\s{0,8}/
 thought"""
-_LARK_RULE = re.compile(r"(?m)^[ \t]*[?!]?\w+[^\n:]*:")
-_LARK_AND = re.compile(r'/(?:\\.|[^/\\\n])+/|"(?:\\.|[^"\\\n])*"|(&)')
-_NAMED = re.compile(r'/(?:\\.|[^/\\\n])+/|"(?:\\.|[^"\\\n])*"|(<[^<>\s[]+>)')
+_LARK_RULE = re.compile(r"(?m)^[ \t]*[?!]?\w[^\n:]*:")
+_LARK_AND = re.compile(r'/(?:\\.|[^/\\\n])+/?|"(?:\\.|[^"\\\n])*"?|(&)')
+_NAMED = re.compile(r'/(?:\\.|[^/\\\n])+/?|"(?:\\.|[^"\\\n])*"?|(<[^<>\s[]+>)')
 """The name of a token in Lark; or a pattern or text, in which there is none."""
 _INVALID = "The grammar is not valid Lark"
 _MAX_LENGTH = 50_000

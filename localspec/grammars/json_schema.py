@@ -63,7 +63,7 @@ _NEAREST = 1e-200  # llguidance nests a group per digit, up to 250
 _MOST = ("maxLength", "maxItems")
 _LONGEST = 1 << 31
 """A larger limit for a length has no effect, and llguidance refuses some."""
-_EMBEDDED = re.compile(r"%json(?:\s|//[^\n]*|#[^\n]*)*(?={)")
+_EMBEDDED = re.compile(r"%json(?:\s|(?://|#)[^\n]*\n)*(?={)")
 
 
 def grammar_of(schema: Mapping[str, Any]) -> str:

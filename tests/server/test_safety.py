@@ -240,6 +240,8 @@ HOSTILE |= {
     "a grammar that is none": body_with(grammar="root ::= ((("),
     "a grammar of itself": body_with(grammar='root ::= root "a"'),
     "a grammar that is long": body_with(grammar="root ::= " + '"a"? ' * 20_000),
+    "endless lines": body_with(grammar="\n" * 49_000 + "x"),
+    "an endless comment": body_with(grammar="start: %json " + "#" * 49_000),
     "a grammar of many rules": body_with(
         grammar="start: r0\n" + "\n".join(f"r{i}: r{i + 1} | start" for i in range(3_000))
     ),
@@ -303,9 +305,6 @@ LARGE = {
     "a pattern without end": schema({"type": "string", "pattern": "^a}$"}),
     "properties that are long": schema({"properties": {"x" * 5_000: {}}}),
 }
-
-
-"""Schemas and grammars that are expensive, but followed."""
 
 
 @pytest.mark.parametrize("kind", [*HOSTILE, *LARGE])
