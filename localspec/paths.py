@@ -59,7 +59,7 @@ def embedded(name: str) -> Path:
     """A file of the built-in pair: inside the installed package, or next to it in a checkout."""
     package = Path(__file__).resolve().parent
     installed = package / "models" / name
-    return installed if installed.exists() else package.parent / "models" / name
+    return installed if os.path.exists(installed) else package.parent / "models" / name
 
 
 def expanded(path: str | os.PathLike[str]) -> Path:

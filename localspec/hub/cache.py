@@ -71,7 +71,7 @@ def cache_folder() -> Path:
 def repository_folder(repository: str) -> Path:
     """Folder of `user/repo`, ignoring case; it need not exist."""
     cache, name = cache_folder(), f"{_PREFIX}{repository.replace('/', '--')}"
-    if not (cache / name).exists():
+    if not os.path.exists(cache / name):
         for path in folders_in(cache):
             if path.name.casefold() == name.casefold():
                 return path
@@ -110,7 +110,7 @@ def files_in(snapshot: Path) -> list[str]:
     return sorted(
         path.relative_to(snapshot).as_posix()
         for path in snapshot.rglob("*")
-        if path.suffix.lower() == ".gguf" and path.is_file()
+        if path.suffix.lower() == ".gguf" and os.path.isfile(path)
     )
 
 

@@ -132,7 +132,7 @@ def _ollama() -> Iterator[ModelPlace]:
             ]
             name = f"{'/'.join([*namespace, model])}:{tag}"
             file = root / "blobs" / f"sha256-{blob}"
-            if file.is_file():
+            if os.path.isfile(file):  # False, too, in a closed folder
                 yield ModelPlace(file, str(file), printable(name), "ollama")
 
 

@@ -24,8 +24,7 @@ def example_conversation() -> Conversation:
     conversation.add(USER, "What is *this*?", attachments=[Attachment("a.py", "```\nx = 1\n```")])
     said: Any = {"model": "tale-13m", "draft": "tale-3m"}
     answer = conversation.add(ASSISTANT, "<think>Hm.</think>An example.", **said)
-    # As the chat keeps it.
-    stats = GenerationStats(generated_tokens=139, decode_seconds=0.17)
+    stats = GenerationStats(generated_tokens=139, decode_seconds=0.17)  # as the chat keeps it
     engine = Mock(context_length=9, **{"profile.stock": None})
     answer.stats = Meter(stats, engine).figures().as_dict()
     question = conversation.add(USER, "Go on.")

@@ -53,6 +53,7 @@ def test_hugging_face_cache(home: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert find_models() == []
     add_cached_model(home / "elsewhere" / "hub", "a/b", "m-Q8_0.gguf")
     assert [model.name for model in find_models()] == ["a/b:Q8_0"]
+    found[0].path.with_name("x.gguf").symlink_to("a" * 300)  # `Path.is_file` raises OSError
     monkeypatch.setenv("HF_HUB_CACHE", str(cache))
     assert find_models() == found
 
@@ -91,6 +92,8 @@ def test_ollama_models(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ]
     typed = ("HF.co/me/mine-gguf:q8_0", "Llama3.2:1b", "me/mine")
     assert [resolve(name) for name in typed] == [model.path for model in found]
+    found[0].path.unlink()
+    found[0].path.symlink_to("a" * 300)  # as in a closed folder, `Path.is_file` raises OSError
     monkeypatch.setenv("OLLAMA_MODELS", str(home / "else"))
     add_ollama_model(home / "else", "registry.ollama.ai/library/other/latest", f"sha256:{'e' * 64}")
     assert "other:latest" in [model.name for model in find_models()]
@@ -151,9 +154,8 @@ def test_named_set_and_current_folders(tmp_path: Path, monkeypatch: pytest.Monke
     names = [model.name for model in find_models(tmp_path / "said")]
     assert names == ["0.gguf", "1.gguf", "2.gguf"]
     assert resolve("1.gguf") == resolve("1") == tmp_path / "set" / "1.gguf"
-    # The same file by another way is the same file.
     (tmp_path / "said" / "link.gguf").symlink_to(tmp_path / "set" / "1.gguf")
-    assert len(find_models(tmp_path / "said", tmp_path / "said")) == 3
+    assert len(find_models(tmp_path / "said", tmp_path / "said")) == 3, "it is the same file"
 
 
 def test_split_model_is_listed_once(tmp_path: Path) -> None:
@@ -221,9 +223,8 @@ def test_known_architectures_are_in_the_library() -> None:
     import llama_cpp
 
     library = next((Path(llama_cpp.__file__).parent / "lib").glob("*llama.*")).read_bytes()
-    # Short names may lie inside of longer strings; they are there all the same.
     missing = [name for name in KNOWN if name.encode() + b"\0" not in library]
-    assert missing == []
+    assert missing == []  # short names may lie inside of longer strings
 
 
 def test_unreadable_and_circular_paths(tmp_path: Path) -> None:
