@@ -34,17 +34,11 @@ def predicted(token: int) -> int:
 
 @dataclass
 class Machine:
-    """Costs of passes.
-
-    Attributes:
-        shape: T(n) ÷ T(1) for n = 1, 2 …; beyond its end in proportion.
-        one: T(1) in seconds.
-        price: of a pass of the draft model over a token, in T(1).
-        pace: factor of every pass, by the number of passes before.
-        slower: factor of passes over n > 1 tokens, by n and the number of passes before.
-        changed: factor of a plain pass after one of another size.
-        reads: tokens of the draft model's passes in the current step.
-    """
+    """Costs of passes. `shape`: T(n) ÷ T(1) for n = 1, 2 …, beyond its end in proportion; `one`:
+    T(1) in seconds; `price`: of a pass of the draft model over a token, in T(1). Factors: `pace` of
+    every pass, by the number of passes before; `slower` of passes over n > 1 tokens, by n and that
+    number; `changed` of a plain pass after one of another size. `reads`: tokens of the draft
+    model's passes in the current step."""
 
     shape: Sequence[float]
     one: float = 0.02

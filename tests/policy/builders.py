@@ -20,18 +20,11 @@ from tests.support.toys import START, ToyCache, ToyModel, ToyTarget, enumerate_o
 
 @dataclass
 class Pair:
-    """Parameters of a policy.
-
-    Attributes:
-        draft: the draft model, None without one.
-        shape: of the target's curve, see SHAPES.
-        price: of a pass of the draft model over any number of tokens, in passes of the target.
-        sampled: whether the draft model's tokens are drawn if the text is sampled.
-        most_leaves: of a draft tree.
-        crosses: makes a draft model with another vocabulary of the cache.
-        cache: of the last `build`.
-        seen: every tree that the target verified.
-    """
+    """Parameters of a policy. `draft`: the draft model, None without one; `shape`: of the target's
+    curve, see SHAPES; `price`: of a pass of the draft model, in passes of the target; `sampled`:
+    whether its tokens are drawn if the text is sampled; `crosses`: makes a draft model with another
+    vocabulary of the cache; `cache`: of the last `build`; `seen`: every tree that the target
+    verified."""
 
     draft: ToyModel | None
     shape: str

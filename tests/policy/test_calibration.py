@@ -105,11 +105,9 @@ def test_recurrent_model_is_measured_without_a_second_context(tmp_path: Path) ->
 
 
 class GraphBuildingCache(ToyCache):
-    """A cache whose first passes of a size, and first ones in a row, are slower.
-
-    llama.cpp builds a new graph when the size changes. Its CUDA backend loads the kernels of a size
-    before its first pass, records a graph in the second pass in a row, and then replays it.
-    """
+    """A cache whose first passes of a size, and first ones in a row, are slower. llama.cpp builds a
+    new graph when the size changes. Its CUDA backend loads the kernels of a size before its first
+    pass, records a graph in the second pass in a row, and then replays it."""
 
     def __init__(self, unit: float) -> None:
         super().__init__(SuccessorModel({}, 4), capacity=1024)

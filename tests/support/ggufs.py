@@ -143,11 +143,8 @@ def tiny_llama(
     file_type: LlamaFileType = LlamaFileType.MOSTLY_F16,
 ) -> Path:
     """Write a llama model with f16 matrices, f32 norms and tied embeddings; with a `window` one of
-    cohere2, three of whose four layers have it.
-
-    The weights do not depend on `vocab_size` but for the added rows of the embeddings, nor on
-    `swap_tokens`, `chat_template` or `tokenizer`.
-    """
+    cohere2, three of whose four layers have it. The weights do not depend on `vocab_size` but for
+    the added rows of the embeddings, nor on `swap_tokens`, `chat_template` or `tokenizer`."""
     known: dict[str, Field] = {"tokenizer.ggml.model": ("none", GGUFValueType.STRING, None)}
     if tokenizer:
         known = vocabulary(size=vocab_size, swap=swap_tokens, chat_template=chat_template)
@@ -249,12 +246,10 @@ def tiny_mamba(path: Path) -> Path:
 
 
 def tiny_hybrid(path: Path) -> Path:
-    """Write an lfm2 model: 2 short convolutions around 1 attention layer, width 64.
-
-    Its memory is part recurrent. llama.cpp can roll it back, but only within the last batch:
+    """Write an lfm2 model: 2 short convolutions around 1 attention layer, width 64. Its memory is
+    part recurrent. llama.cpp can roll it back, but only within the last batch:
     `llama_memory_seq_rm` accepts to remove up to the context's `n_rs_seq` tokens, and the state is
-    right only if the last batch had more tokens than are removed.
-    """
+    right only if the last batch had more tokens than are removed."""
     dim, heads, ff, conv = 64, 2, 128, 3
     kv_heads = [0, heads, 0]  # 0 makes a layer recurrent
     keys = sizes(dim, len(kv_heads), ff, heads)
