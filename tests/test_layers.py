@@ -190,7 +190,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # call; custom tools with a grammar; results of any kind; tools that come and go.
     # Requests: fields of coding agents; reasoning to keep; base64; infill; incomplete requests.
     # Models: unloading after an answer; ollama's that are not loaded; stops while one loads.
-    "server": (6_123, 206),  # page.html; names of tools; kept thoughts; cut answers; token ids
+    "server": (6_122, 206),  # page.html; names of tools; kept thoughts; cut answers; token ids
     "sessions": (664, 22),  # chooses caches to keep; files that cannot be mapped or used
     "settings": (136, 10),  # values that are not UTF-8, or true
     "signals": (88, 10),  # signals during imports that swallow them; the shell that reports a kill

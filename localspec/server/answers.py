@@ -296,9 +296,8 @@ class Answers:
                 async for chunk in chunks:
                     if reports:
                         self._report_progress(answer, 0, 0)
-                    call_soon(
-                        self._loop, self._queue.put_nowait, (answer, chunk)
-                    )  # after the reports
+                    # After the reports.
+                    call_soon(self._loop, self._queue.put_nowait, (answer, chunk))
         finally:
             host.totals.add_answer(stream.stats, stream.finish_reason or "error")
             del host.slots[slot]
