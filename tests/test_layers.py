@@ -200,7 +200,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # closed terminals; keeps the scroll position; copies text as written, also to the desktop;
     # keys from other chats; invalid bytes; keys pressed during start-up. Draws only the end of
     # long texts. Rendering threads share a document.
-    "tui": (5_092, 103),  # keys after Esc; open formulas; characters that are drawn as one; themes
+    "tui": (5_099, 103),  # keys after Esc; open formulas; characters that are drawn as one; themes
     "typed": (98, 10),  # names of functions; huge numbers and NaN; empty paths
     "verify": (1_288, 62),  # compares a certificate with local files, versions and kernels
     "worker_threads": (55, 10),  # names the loop that is missing, once in async_engine

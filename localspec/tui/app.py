@@ -45,8 +45,8 @@ _priority = partial(Binding, priority=True)
 
 class ChatApp(Host):
     """The app of `localspec chat`. `pair`: None for the last one, or the built-in one; `engine`:
-    opens the models, with its own options; `sampling`, `max_tokens`, `system`: for new
-    conversations, instead of the preferences; `session`: the conversation of a session file;
+    opens the models, with its own options; `sampling`, `max_tokens`, `system`: for the first and
+    new conversations, instead of the preferences; `session`: the conversation of a session file;
     `resume`: show the last conversation; `trouble`: a sentence about an error while closing."""
 
     CSS_PATH = "styles.tcss"

@@ -82,14 +82,14 @@ async def test_the_empty_screen_offers_the_last_conversation(stored: list[Conver
         assert shown.texts == ["What do owls eat", "Mostly voles and mice."]
 
 
-async def test_the_last_conversation_is_continued_from_the_start(
-    stored: list[Conversation],
-) -> None:
-    app = ChatApp(engine=Script().engine, resume=True)
-    async with chat(app=app, size=(80, 24)) as shown:
+async def test_the_last_conversation_is_continued(stored: list[Conversation]) -> None:
+    script = Script()
+    app = ChatApp(engine=script.engine, resume=True, max_tokens=7)
+    async with chat(script, app=app, size=(80, 24)) as shown:
         await shown.until(lambda: shown.has("Mostly voles and mice."))
         await shown.send("And else?")
         assert shown.texts[0] == "What do owls eat"
+        assert script.asked[0].max_tokens == 7
 
 
 async def test_a_hit_on_a_hidden_branch_shows_that_branch() -> None:

@@ -189,12 +189,18 @@ class Host(App[None]):
     def new_conversation(self) -> Conversation:
         """Create an empty conversation with the settings of preferences and command line."""
         stored = self.preferences
-        sampling, max_tokens, system = self.given
-        return Conversation(
-            system=system or stored.system,
-            sampling={**stored.sampling, **sampling},
-            max_tokens=max_tokens or stored.max_tokens,
+        return self._with_given(
+            Conversation(
+                system=stored.system, sampling=stored.sampling, max_tokens=stored.max_tokens
+            )
         )
+
+    def _with_given(self, conversation: Conversation) -> Conversation:
+        sampling, max_tokens, system = self.given
+        conversation.system = system or conversation.system
+        conversation.sampling = {**conversation.sampling, **sampling}
+        conversation.max_tokens = max_tokens or conversation.max_tokens
+        return conversation
 
     def open(self, pair: PairReference, *, chosen: bool = True) -> Continuation:
         """Open a pair; if the user has `chosen` it and it opens, store it in the preferences."""
@@ -227,7 +233,8 @@ class Host(App[None]):
         if resume:
             newest = await asyncio.to_thread(history.list, limit=1)
             if newest:
-                self.open_conversation(newest[0].id)
+                await self._open_conversation(newest[0].id, None)
+                self._with_given(self.chat_session.conversation)
             else:
                 self.show_notice(NONE_YET)
         self.sidebar.list()
