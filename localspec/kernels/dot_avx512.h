@@ -12,10 +12,10 @@ namespace localspec::LOCALSPEC_ISA {
 
 #define INLINE static inline __attribute__((always_inline, unused))
 
-// Weights are read once per pass. On AMD, the non-temporal hint keeps them from evicting reused data from
+// Weights are read once per pass. On Zen 5, the non-temporal hint keeps them from evicting reused data from
 // L2 and L3, and saves writing them to L3. L1 supports few outstanding misses, so hints can be dropped:
 // each line gets a second one halfway. On Intel, that hint fills one way of L1, 4 KB, and no L2: weights
-// would be evicted before they are used, and read again. There they come into L2 first.
+// would be evicted before they are used, and read again. There and on Zen 4 they come into L2 first.
 template <bool PAST_CACHES> INLINE void prefetch_ahead(const Stream & stream, const uint8_t * p, int bytes) {
     const uint8_t * far = stream.at(p, 8192), * near = stream.at(p, PAST_CACHES ? 4096 : 2048);
 #pragma GCC unroll 9

@@ -17,10 +17,11 @@ thread_local const uint8_t * last, * position, * limit;
 
 Link & link_of(const uint8_t * part) { return links[((uintptr_t) part >> 6) * 0x9E3779B97F4A7C15u >> 54]; }
 
-bool is_amd() {
+// Of those with AVX-512, all AMD processors but Zen 4.
+bool is_zen5() {
 #if defined(__x86_64__)
     __builtin_cpu_init();
-    return __builtin_cpu_is("amd");
+    return __builtin_cpu_is("amd") && !__builtin_cpu_is("amdfam19h");
 #else
     return false;
 #endif
@@ -28,7 +29,7 @@ bool is_amd() {
 
 }  // namespace
 
-const bool past_caches = is_amd();
+const bool past_caches = is_zen5();
 
 Stream follow(const uint8_t * part, const uint8_t * end) {
     link_of(last) = {last, part};
