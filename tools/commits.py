@@ -2,13 +2,15 @@
 
     python -m tools.commits TARGET DRAFT --arm new=. --arm old=../old
         [--arm alone=.,--draft=none] [--arm stock=.,--kernels=off] [--arm steady=.,--plain]
+        [--arm fixed=.,--depth=3]
         [--prompts questions public] [--per-suite 2] [-n 64] [--temp 0] [-c 4096]
 
 Each arm is a checkout in a separate process with an empty cache folder: a first session. All read a
 prompt, then answer it in turns of TURN seconds; the first arm rotates. Plain decoding, with the
 first arm's checkout and kernels, is one of them. A figure is the geometric mean over the suites of
 tokens per second after the first token; "whole" includes the seconds until it. `,--draft=FILE` sets
-an arm's draft model, or none; `,--kernels=off` its LOCALSPEC_KERNELS; `,--plain` turns drafts off.
+an arm's draft model, or none; `,--kernels=off` its LOCALSPEC_KERNELS; `,--plain` turns drafts off;
+`,--depth=N` lets the draft model draft N tokens at each step.
 All use as many threads as there are cores: `-t auto` would mistake the others for a busy machine.
 """
 
@@ -27,8 +29,6 @@ from time import perf_counter, sleep
 from typing import Any, NamedTuple
 
 PLAIN = "plain"
-OTHER_DRAFT = "--draft="
-KERNELS, NO_DRAFTS = "--kernels=", "--plain"
 VARIABLE = "LOCALSPEC_KERNELS"
 NO_DRAFT = "none"
 TURN, SETTLING = 0.3, 5.0
@@ -56,7 +56,7 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("target")
     options.add_argument("draft", help=f"a file, or '{NO_DRAFT}'")
-    flags = f"[,{OTHER_DRAFT}FILE][,{KERNELS}WHICH][,{NO_DRAFTS}]"
+    flags = "[,--draft=FILE][,--kernels=WHICH][,--plain][,--depth=N]"
     options.add_argument("--arm", action="append", default=[], help=f"NAME=CHECKOUT{flags}")
     options.add_argument("--prompts", nargs="+", default=["questions"])
     options.add_argument("--per-suite", type=int, default=2)
@@ -72,17 +72,28 @@ def main() -> None:
     arms = dict(one.split("=", 1) for one in args.arm)
     if not arms:
         options.error("Name at least one checkout: --arm new=.")
-    checkout, *flags = next(iter(arms.values())).split(",")
-    kernels = [flag for flag in flags if flag.startswith(KERNELS)]
-    arms = {PLAIN: ",".join([checkout, *kernels]), **arms}
-    compare(args, arms)
+    ways = {name: way(name, where) for name, where in arms.items()}
+    first = next(iter(ways.values()))
+    plain = argparse.Namespace(**{**vars(first), "plain": True, "depth": None, "draft": None})
+    compare(args, {PLAIN: plain, **ways})
+
+
+def way(name: str, where: str) -> argparse.Namespace:
+    """What an arm's words mean; exits if they cannot be read."""
+    words = argparse.ArgumentParser(prog=f"--arm {name}", add_help=False, allow_abbrev=False)
+    words.add_argument("checkout")
+    words.add_argument("--draft", type=draft_file)
+    words.add_argument("--kernels")
+    words.add_argument("--plain", action="store_true")
+    words.add_argument("--depth", type=int)
+    return words.parse_args(where.split(","))
 
 
 def draft_file(name: str) -> str:
     return name if name == NO_DRAFT else str(Path(name).resolve())
 
 
-def compare(args: argparse.Namespace, arms: Mapping[str, str]) -> None:
+def compare(args: argparse.Namespace, arms: Mapping[str, argparse.Namespace]) -> None:
     """Run all arms alternately, and print a report."""
     from localspec.bench.suites import load_suites
 
@@ -158,28 +169,30 @@ def mean_text(logs: Mapping[str, Sequence[float]]) -> str:
 
 
 @contextmanager
-def arm(args: argparse.Namespace, name: str, where: str) -> Iterator[Callable[[Any], Any]]:
+def arm(
+    args: argparse.Namespace, name: str, chosen: argparse.Namespace
+) -> Iterator[Callable[[Any], Any]]:
     """A function that sends requests to a checkout in another process."""
     from localspec.bench.child import Child
 
-    checkout, *flags = where.split(",")
+    drafting: dict[str, Any] = {"drafter": "none"} if chosen.plain else {}
+    if chosen.depth is not None:
+        drafting |= {"drafter": "model", "depth": chosen.depth}
     settings = {
-        "plain": name == PLAIN or NO_DRAFTS in flags,
+        "drafting": drafting,
         "ctx": args.ctx,
         "tokens": args.max_tokens,
         "temp": args.temp,
     }
-    others = [flag.removeprefix(OTHER_DRAFT) for flag in flags if flag.startswith(OTHER_DRAFT)]
-    draft = draft_file(others[-1]) if others else args.draft
-    command = [sys.executable, str(Path(__file__).resolve()), args.target, draft]
-    command += ["--answer", json.dumps(settings)]
+    command = [sys.executable, str(Path(__file__).resolve()), args.target]
+    command += [chosen.draft or args.draft, "--answer", json.dumps(settings)]
     with tempfile.TemporaryDirectory() as home:
         environment = os.environ | {
             "LOCALSPEC_HOME": home,
-            "PYTHONPATH": str(Path(checkout).resolve()),
+            "PYTHONPATH": str(Path(chosen.checkout).resolve()),
         }
-        chosen = [flag.removeprefix(KERNELS) for flag in flags if flag.startswith(KERNELS)]
-        environment |= {VARIABLE: chosen[-1]} if chosen else {}
+        if chosen.kernels is not None:
+            environment[VARIABLE] = chosen.kernels
         with closing(Child(name, command, environment=environment, piped=True)) as child:
             opened = child.receive("opened")
             file, seconds, notices = opened["file"], opened["seconds"], opened["notices"]
@@ -205,7 +218,7 @@ def answer(target: str, draft: str, settings: Mapping[str, Any]) -> None:
         "notices": list(engine.notices),
     }
     print(json.dumps(ready), flush=True)
-    drafting = localspec.Drafting(drafter="none") if settings["plain"] else localspec.Drafting()
+    drafting = localspec.Drafting(**settings["drafting"])
     for line in sys.stdin:
         text, seed = json.loads(line)
         sampling = localspec.SamplingParams(temperature=settings["temp"], seed=seed)
