@@ -30,22 +30,23 @@ def test_turns_add_up_to_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     assert turns == 3
 
 
+def test_an_arm_may_have_a_fixed_depth_and_no_unknown_words() -> None:
+    assert commits.way("new", ".,--depth=3").depth == 3
+    with pytest.raises(SystemExit):
+        commits.way("new", ".,--deep=3")
+
+
 def test_compare_two_checkouts(tmp_path: Path) -> None:
     prompts = tmp_path / "two.jsonl"
-    asked = [
-        {"suite": kind, "id": kind, "turns": ["Tell me a story about a fox."]}
-        for kind in ("fox", "hen")
-    ]
+    kinds, turns = ("fox", "hen"), ["Tell me a story about a fox."]
+    asked = [{"suite": kind, "id": kind, "turns": turns} for kind in kinds]
     prompts.write_text("".join(json.dumps(one) + "\n" for one in asked))
     command = [sys.executable, "-m", "tools.commits", str(TARGET), str(DRAFT)]
     command += ["--arm", f"alone={ROOT},--draft=none", "--prompts", str(prompts)]
-    command += ["--arm", f"steady={ROOT},--plain,--kernels=off"]
-    command += ["-n", "5", "-c", "512"]
+    command += ["--arm", f"steady={ROOT},--plain,--kernels=off", "-n", "5", "-c", "512"]
     said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     told = r"^(.+): [\d.]+ tok/s \((\d+)\), × alone [\d.]+ \((\d+)\), steady [\d.]+ \((\d+)\)$"
-    assert re.findall(told, said, re.MULTILINE) == [
-        (name, "5", "5", "5") for name in ("fox", "hen")
-    ]
+    assert re.findall(told, said, re.MULTILINE) == [(kind, "5", "5", "5") for kind in kinds]
     steps, steady = re.findall(r"drafted in (\d+)% of (\d+) steps", said)
     assert 2 <= int(steps[1]) <= 8, "behind the first token of each answer"
     assert steady == ("0", "8"), "it decodes plainly"
