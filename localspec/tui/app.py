@@ -16,7 +16,7 @@ from textual.app import SystemCommand
 from textual.binding import Binding, BindingType
 from textual.screen import ModalScreen, Screen
 from textual.theme import ThemeProvider
-from textual.widgets import TextArea
+from textual.widgets import Input, TextArea
 
 from localspec.chat.conversation import Conversation
 from localspec.errors import Cancelled
@@ -197,7 +197,7 @@ class ChatApp(Host):
         """Copy the selection, else close a dialog, else stop an answer, else clear the input, which
         Up restores, else quit on the second press."""
         selected = self.screen.get_selected_text()
-        if not selected and isinstance(self.focused, TextArea):
+        if not selected and isinstance(self.focused, TextArea | Input):
             selected = self.focused.selected_text
         if selected:
             self.copy(selected)

@@ -120,15 +120,15 @@ async def test_ctrl_c_copies_closes_a_dialog_and_then_stops() -> None:
         await shown.type("typed ahead")
         await shown.press(*["shift+left"] * 5, "ctrl+c")
         assert (shown.copied, shown.app.prompt.text) == (["ahead"], "typed ahead")
-        await shown.open(ModalScreen, "f1")
-        await shown.press("ctrl+c")
+        await shown.open(ModalScreen, "ctrl+o")
+        await shown.press(*"lynx", *["shift+left"] * 2, "ctrl+c", "end", "ctrl+c")
+        assert shown.copied == ["ahead", "nx"]
         assert not isinstance(shown.app.screen, ModalScreen)
         assert shown.app.chat_session.running is not None
         shown.app.prompt.clear()
         await shown.press("ctrl+c")
         await shown.until_answered()
-        assert shown.answer.state == "stopped"
-        assert shown.app.is_running
+        assert (shown.answer.state, shown.app.is_running) == ("stopped", True)
 
 
 async def test_ctrl_c_clears_what_up_brings_back_and_ctrl_d_leaves() -> None:
