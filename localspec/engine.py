@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 
     from localspec.llama.model import Model
     from localspec.llama.projector import Projector
-
 
 Result = TypeVar("Result")
 
@@ -132,15 +131,15 @@ class Engine(Unique, AbstractContextManager["Engine"], AnswerGenerator):
             self.slots.leave(self._free)
 
     def _free(self) -> None:
-        self._sessions.keep(ends=True)
-        if self.profile.target:
-            self._store.save(self.profile)
-        if self._projector is not None:
-            self._projector.close()
-        models = [context.model for context in self.slots.contexts if self._owns_models]
-        self.slots.free()
-        for model in models:
-            model.close()
+        with ExitStack() as freed:  # even if an interrupt ends the storing of a conversation
+            for context in self.slots.contexts if self._owns_models else ():
+                freed.callback(context.model.close)
+            freed.callback(self.slots.free)
+            if self._projector is not None:
+                freed.callback(self._projector.close)
+            self._sessions.keep(ends=True)
+            if self.profile.target:
+                self._store.save(self.profile)
 
     @property
     def parallel(self) -> int:

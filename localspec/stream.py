@@ -12,7 +12,7 @@ from localspec.decoding import repetition
 from localspec.decoding.interfaces import Step
 from localspec.decoding.session import Session
 from localspec.decoding.stats import GenerationStats
-from localspec.errors import Cancelled, UsageError
+from localspec.errors import Cancelled, EngineBusy, UsageError
 from localspec.llama import compute_thread
 from localspec.prompting.detokenizer import Detokenizer
 from localspec.scheduling.task import Task
@@ -71,6 +71,8 @@ class Stream(Unique, AbstractContextManager["Stream"], Iterator[Chunk]):
     `stats`: updated while it runs; `prompt`: its token ids.
     """
 
+    _task: Task | None = None  # for finalizers, if an interrupt came before the other fields
+
     def __init__(
         self,
         submit: Callable[..., Task],
@@ -83,7 +85,6 @@ class Stream(Unique, AbstractContextManager["Stream"], Iterator[Chunk]):
         """`submit`, called with `owner` and `on_item`, starts the task, whose items are steps with
         their texts; `cancel` ends it: both as in `Scheduler`. `when_full`: the notice for an answer
         cut off by a full context."""
-        self._task: Task | None = None
         self.stats = stats
         self._finish_reason: str | None = None
         self.prompt: Sequence[int] = tuple(session.context)
@@ -100,6 +101,8 @@ class Stream(Unique, AbstractContextManager["Stream"], Iterator[Chunk]):
         return self
 
     def __next__(self) -> Chunk:
+        if compute_thread.is_current():
+            raise EngineBusy("An answer's callback cannot read answers. Use another thread.")
         with self._reading:
             if self._ended:
                 raise StopIteration
@@ -107,6 +110,9 @@ class Stream(Unique, AbstractContextManager["Stream"], Iterator[Chunk]):
                 self.begin()  # can be repeated if the engine is busy
             try:
                 step, text = next(self._items)
+                self.stats.add(step)
+                self._texts.append(text)
+                return Chunk(text, tuple(step.tokens), tuple(step.sources), step)
             except StopIteration:
                 self._finish_reason = self._session.finish
             except Cancelled:
@@ -114,10 +120,6 @@ class Stream(Unique, AbstractContextManager["Stream"], Iterator[Chunk]):
             except BaseException:
                 self._end()
                 raise
-            else:
-                self.stats.add(step)
-                self._texts.append(text)
-                return Chunk(text, tuple(step.tokens), tuple(step.sources), step)
             self._end()
             if self._finish_reason == "length":
                 self._explain_length()
@@ -199,15 +201,17 @@ class Stream(Unique, AbstractContextManager["Stream"], Iterator[Chunk]):
     def close(self) -> None:
         """Stop, as leaving the iteration does. From any thread."""
         self._cancelled = True
-        if self._finish_reason is None:
-            self._finish_reason = "cancelled"
-        if not self._ended:
-            self._end()
+        self._finish_reason = self._finish_reason or "cancelled"
+        self._end()
 
     def completion(self) -> Completion:
         """Run to the end; the whole answer, or each time the error of one that failed."""
-        for _ in self:
-            pass
+        try:
+            for _ in self:
+                pass
+        finally:
+            if self.runs:  # after an interrupt, perhaps, so that nobody reads it
+                self.cancel()
         if self.finish_reason is None and self._task is not None and self._task.error is not None:
             raise self._task.error
         return Completion(self.text, self.finish_reason or "cancelled", self.stats)

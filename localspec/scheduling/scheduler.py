@@ -93,10 +93,10 @@ class Scheduler:
                 self.require_turn(owner)
                 self.waiting.append(task)
             self.wake()
+            return task
         except BaseException:  # an interrupt, perhaps, after which nobody reads it
             self.cancel(task)
             raise
-        return task
 
     def require_turn(self, owner: Hashable) -> None:
         """Raise EngineBusy if a task of this owner would never begin: all slots have answers of
@@ -138,10 +138,7 @@ class Scheduler:
         """Cancel all tasks, accept no others, and wait at most `seconds` for them to end. Raises
         EngineBusy in a task."""
         if compute_thread.is_current():
-            raise EngineBusy(
-                "A callback of an answer cannot close the engine. Cancel the answer, and close the "
-                "engine afterwards."
-            )
+            raise EngineBusy("An answer's callback cannot close the engine. Close it afterwards.")
         with self._changing:
             self._closed = True
             tasks = [*self.waiting, *self.tasks]

@@ -1,4 +1,4 @@
-"""Failures of loading are reported, and leave no model and no cache in memory."""
+"""Failures of loading and closing are reported, and leave no model and no cache in memory."""
 
 import signal
 import threading
@@ -15,6 +15,7 @@ import localspec
 from localspec import DraftMismatch, LocalspecError, ModelInvalid, ModelOptions, NativeError
 from localspec.llama import hidden, model, native_context
 from localspec.llama.model import Model
+from localspec.sessions.sessions import Sessions
 from tests.engine.conftest import ModelFiles
 from tests.support import block_heads, ggufs, heads, mtp, retokenised
 from tests.support.gguf_files import write_gguf
@@ -70,20 +71,16 @@ STOPS = [KeyboardInterrupt(), MemoryError(), NativeError("no")]
         (native_context, "HiddenStates", 2),
         (LOADING, "Engine", 4),
         (LOADING, "ProfileStore", 4),
+        (Sessions, "keep", 4),
     ],
 )
 def test_failing_part(
-    place: object,
-    part: str,
-    made: int,
-    error: BaseException,
-    unfreed: Unfreed,
-    monkeypatch: pytest.MonkeyPatch,
+    place: Any, part: str, made: int, error: Any, unfreed: Unfreed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`made`: how many models and contexts were open."""
     monkeypatch.setattr(place, part, fail_with(error))
     with pytest.raises(type(error)):
-        localspec.load(options=OPTIONS)
+        localspec.load(options=OPTIONS).close()
     assert unfreed.made == made
 
 
@@ -112,17 +109,13 @@ def test_draft_model_without_memory_for_its_cache(
 
 
 def test_interrupt_while_the_draft_model_is_loaded(unfreed: Unfreed) -> None:
-    def stop(fraction: float) -> None:
-        if fraction > 0.9:
-            raise KeyboardInterrupt
-
+    stop = fail_with(KeyboardInterrupt())
     with pytest.raises(KeyboardInterrupt):
-        localspec.load(options=OPTIONS, progress=stop)
+        localspec.load(options=OPTIONS, progress=lambda at: stop() if at > 0.9 else None)
 
 
 def test_interrupt_while_a_model_is_read(unfreed: Unfreed, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is raised in the caller, and not in a callback of llama.cpp, where ctypes would drop
-    it."""
+    """It is raised in the caller, not in a callback of llama.cpp, where ctypes would drop it."""
     load, threads, caller = llama_cpp.llama_model_load_from_file, [], threading.get_ident()
 
     def interrupted(*arguments: Any) -> Any:

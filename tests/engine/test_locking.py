@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 import localspec
-from localspec import Drafting, Engine, EngineBusy, ModelOptions, SamplingParams
+from localspec import Drafting, Engine, EngineBusy, GenerationStats, ModelOptions, SamplingParams
 from tests.engine.conftest import ModelFiles
 from tests.engine.test_parallel import all_free
 from tests.support import inside
@@ -21,8 +21,8 @@ from tests.support.patches import fail_with
 from tests.support.together import together
 
 
-def test_engine_is_free_if_closing_fails(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An interrupt, or a failure of llama.cpp while it rolls back."""
+def test_engine_is_free_after_failures(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Interrupts, or a failure of llama.cpp while it rolls back."""
     wanted = generate(engine, CLEAR, count=8)
     stream = ask(engine, CLEAR, count=900, sampling=ENDLESS)
     next(stream)
@@ -31,6 +31,10 @@ def test_engine_is_free_if_closing_fails(engine: Engine, monkeypatch: pytest.Mon
         with pytest.raises(KeyboardInterrupt):
             stream.close()
     assert not inside.slots(engine).tasks
+    with monkeypatch.context() as patch:
+        patch.setattr(GenerationStats, "add", fail_with(KeyboardInterrupt()))
+        with pytest.raises(KeyboardInterrupt) as _kept:  # and the frames
+            ask(engine, CLEAR, count=900, sampling=ENDLESS).completion()
     assert generate(engine, CLEAR, count=8) == wanted
 
 
@@ -63,13 +67,13 @@ def test_late_cancel_spares_the_next_answer(
     assert second.finish_reason == "length"
 
 
-@pytest.mark.parametrize("call", ["close", "clear"])
+@pytest.mark.parametrize("call", ["close", "clear", "read"])
 def test_callback_must_not_wait_for_its_own_answer(engine: Engine, call: str) -> None:
-    def progress(done: int, total: int) -> None:
-        getattr(engine, call)()
-
+    stream: localspec.Stream = ask(
+        engine, CLEAR, reuse=False, progress=lambda *_: getattr(engine, call, stream.__next__)()
+    )
     with pytest.raises(EngineBusy):
-        generate(engine, CLEAR, count=4, reuse=False, progress=progress)
+        next(stream)
     assert len(generate(engine, CLEAR, count=4)) == 4
 
 
