@@ -83,7 +83,7 @@ def convert(name: str, value: Any, kind: Any) -> Any:
     if isinstance(value, tuple(bases)) and not isinstance(value, _BYTES) and not is_async(value):
         return value
     if float in bases and isinstance(value, int):
-        return value
+        return +value  # True is 1
     for base, number in ((int, operator.index), (float, float)):
         if base in bases and not isinstance(value, (str, *_BYTES)):
             with suppress(TypeError, ValueError, ArithmeticError):

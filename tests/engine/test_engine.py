@@ -136,9 +136,9 @@ def test_ids_and_numbers_of_any_library_are_accepted(engine: Engine) -> None:
     for prompt in map(untyped, (ids, tuple(ids), np.array(ids), iter(ids))):
         sampling = SamplingParams(temperature=zero, seed=seed)
         assert engine.stream(prompt, max_tokens=eight, sampling=sampling).completion().text == plain
-    array = untyped(np.array(ids))
-    assert (engine.logits(array) == engine.logits(ids)).all()
-    assert engine.token_bytes(array[1]) == engine.token_bytes(ids[1])
+    assert (engine.logits(untyped(np.array(ids))) == engine.logits(ids)).all()
+    assert engine.token_bytes(untyped(np.int64(ids[1]))) == engine.token_bytes(ids[1])
+    engine.learn({}, patience=True)
     assert generate(engine, iter(FOX), count=8) == generate(engine, FOX, count=8)
     assert Drafting(sampled=untyped(np.bool_(0))) == Drafting(sampled=False)
 
