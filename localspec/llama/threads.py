@@ -207,9 +207,9 @@ def thread_choice(options: ModelOptions, target: Model) -> Threads:
 
 
 class OtherProcesses:
-    """Cores kept busy by other processes, among those that this process may use. Niced processes
-    do not count, as they yield. `work`: total busy seconds of all cores since the start, None if
-    the system does not report it."""
+    """Cores kept busy by other processes, among those that this process may use. Niced ones
+    count: Linux lets them yield only within their session or control group. `work`: total busy
+    seconds of all cores since the start, None if the system does not report it."""
 
     def __init__(
         self,
@@ -240,6 +240,6 @@ def _busy_seconds() -> float | None:
         return None
     with suppress(AttributeError, psutil.Error, OSError):  # macOS has no affinity
         cores = [cores[n] for n in psutil.Process().cpu_affinity() if n < len(cores)]
-    fields = ("user", "system", "irq", "softirq", "steal")  # guests count as user
+    fields = ("user", "nice", "system", "irq", "softirq", "steal")  # guests count as user
     # Sandboxes such as gVisor give zeros.
     return sum(float(getattr(core, name, 0.0)) for core in cores for name in fields) or None

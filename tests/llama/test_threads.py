@@ -70,8 +70,11 @@ def test_load_of_other_processes(worked: float | None, own: float, found: float 
     assert others() == (None if found is None else pytest.approx(found))
 
 
-def test_zeros_of_a_sandbox_are_no_load(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_niced_processes_are_load_and_zeros_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
     core = SimpleNamespace(user=0.0, system=0.0, idle=0.0)
     monkeypatch.setattr(psutil, "cpu_times", lambda percpu: [core] * 64)
-    time = iter([0.0, 1e12])
+    time = iter([0.0, 1e12, 0.0, 1.0])
     assert OtherProcesses(clock=lambda: next(time))() is None
+    core.nice = 1.0
+    core.nice, others = 2.0, OtherProcesses(own=lambda: 0.0, clock=lambda: next(time))
+    assert (others() or 0.0) >= 1.0, "a core, or each"
