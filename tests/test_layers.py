@@ -153,7 +153,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "distill": (2_528, 144),
     "doctor": (248, 12),  # recognizes measurements on a busy machine
     "drafters": (2_135, 61),  # plans that options fix; windows of small caches
-    "engine": (397, 10),  # frees unreferenced engines; sessions in the home folder
+    "engine": (396, 10),  # frees unreferenced engines; sessions in the home folder
     "errors": (145, 20),  # missing folders, threads, files, extras and /proc
     "files": (175, 13),  # file systems without locks or sizes; files that are not GGUF
     # Missing parts, once in hub; value types and disk space, once in bench; control vectors.
@@ -184,7 +184,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "race": (268, 18),
     "remote": (632, 20),
     "retrieval": (712, 38),  # forgets beside damaged datastores; lines of .gitignore that hang
-    "scheduling": (1_330, 20),  # slots, once in three rooms; readers that wait; exit, forks
+    "scheduling": (1_327, 20),  # slots, once in three rooms; readers that wait; exit, forks
     "self_draft": (422, 14),  # texts of trials, once in pairing
     # Tool calls: formats of sixteen families; unclosed and numbered calls; prose that begins like a
     # call; custom tools with a grammar; results of any kind; tools that come and go.
@@ -194,7 +194,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "sessions": (664, 22),  # chooses caches to keep; files that cannot be mapped or used
     "settings": (136, 10),  # values that are not UTF-8, or true
     "signals": (88, 10),  # signals during imports that swallow them; the shell that reports a kill
-    "stream": (234, 10),  # no generator, which would keep a stream alive; errors again
+    "stream": (238, 10),  # no generator, which would keep a stream alive; interrupted readers
     "text": (136, 13),  # counts, rates, finite JSON, file paths; joiners in names
     # Adapts to the terminal's size; shows at once that the model is loading; pastes; signals;
     # closed terminals; keeps the scroll position; copies text as written, also to the desktop;
