@@ -6,8 +6,6 @@ import time
 from collections.abc import Callable
 from typing import Any, Literal
 
-import numpy as np
-
 from localspec.errors import NativeError
 from localspec.llama.embeddings import Vector
 from localspec.server.failures import ApiError
@@ -33,11 +31,11 @@ class EmbeddingsRequest(Record):
 
 
 async def openai(service: Service, wanted: EmbeddingsRequest) -> Any:
-    vectors, count = await _vectors(service, wanted, wanted.input, "input")
+    given = None if wanted.input == [] else wanted.input  # clients fail if they get no vector
+    vectors, count = await _vectors(service, wanted, given, "input")
     encoded: list[Any] = [vector.tolist() for vector in vectors]
     if wanted.encoding_format == "base64":
-        raw = [vector.astype(np.dtype("<f4")).tobytes() for vector in vectors]
-        encoded = [base64.b64encode(one).decode() for one in raw]
+        encoded = [base64.b64encode(one.astype("<f4").tobytes()).decode() for one in vectors]
     data = [{"object": "embedding", "index": n, "embedding": one} for n, one in enumerate(encoded)]
     usage = {"prompt_tokens": count, "total_tokens": count}
     return {"object": "list", "data": data, "model": service.host.name, "usage": usage}
@@ -87,7 +85,7 @@ async def _vectors(
         why = f"The model's vectors have {model.output_width} numbers. Leave dimensions out."
         raise ApiError(400, why, param="dimensions")
     if given is None:
-        raise ApiError(400, f"{name} is missing. Give a text, or several.", param=name)
+        raise ApiError(400, f"{name} is missing or empty. Give a text, or several.", param=name)
     several = isinstance(given, list) and not (given and isinstance(given[0], int))
     found: Any = given if several else [given]
     if len(found) > _MOST:
