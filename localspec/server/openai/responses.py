@@ -119,7 +119,7 @@ class ResponsesRequest(Thinking, Sampling):
     def messages(self) -> list[Message]:
         for name in ("previous_response_id", "conversation", "background", "prompt"):
             if (self.model_extra or {}).get(name):
-                why = f"{name} is not supported: nothing is stored. Send the whole input."
+                why = f"{name} is not supported: nothing is stored. Send all, with store: false."
                 raise ApiError(400, why, param=name)
         items = [Item(content=self.input)] if isinstance(self.input, str) else self.input
         if hosted := {item.type for item in items if item.hosted}:
