@@ -43,6 +43,8 @@ class ApiError(Exception):
         headers = {} if self.retry_after is None else {"Retry-After": str(self.retry_after)}
         if self.status == 401:
             headers["WWW-Authenticate"] = "Bearer"
+        if self.status == 501:  # OpenAI's and Anthropic's clients would try again
+            headers["X-Should-Retry"] = "false"
         if self.status in (408, 413, 415):  # the rest of the body would be parsed as a request
             headers["Connection"] = "close"
         return headers

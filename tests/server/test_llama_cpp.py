@@ -398,7 +398,7 @@ def test_t_max_predict_ms_ends_after_a_line(small: Running) -> None:
 @pytest.mark.parametrize("path", ["/rerank", "/lora-adapters", "/props", "/api/push"])
 def test_unsupported_endpoints_give_a_reason(server: Running, path: str) -> None:
     reply = server.post(path, {})
-    assert reply.status == 501
+    assert (reply.status, reply.headers["X-Should-Retry"]) == (501, "false")
     error = reply.json["error"]
     assert len(error if path.startswith("/api") else error["message"]) > 20
 
