@@ -101,7 +101,7 @@ class CallReader:
                         self._held = held + end
                         found += self._read_pieces()
                         break
-        cut = self._emitted or (calling and self._reader is read_quoted)
+        cut = calling and (self._call_count or self._reader is read_quoted)
         no_text = self._only or cut or self._step == self._after_call
         rest, self._held, self._emitted, self._step = self._held, "", [], self._in_call
         return [*found, *Plain().push("" if no_text else rest)]

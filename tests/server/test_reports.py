@@ -411,9 +411,9 @@ def test_parallel_tool_calls_limits_the_number(
 ) -> None:
     call = f'{{"name": "weather", "arguments": {PARIS}}}'
     text = f"<tool_call>{call}</tool_call>" * 2 if model == "qwen3" else f"{call}; {call}"
-    asked = forced(text, parallel_tool_calls=several)
-    found = message(chat(families, model, **asked))
-    assert (len(found["tool_calls"]), found["content"]) == (number, None)
+    for begun in ("", "<tool_call>", '; {"name": "we'):  # the answer ends within a call
+        found = message(chat(families, model, **forced(text + begun, parallel_tool_calls=several)))
+        assert (len(found["tool_calls"]), found["content"]) == (number, None)
     assert json.loads(found["tool_calls"][0]["function"]["arguments"]) == json.loads(PARIS)
     assert len({call["id"] for call in found["tool_calls"]}) == number
 
