@@ -79,7 +79,7 @@ Training:
     --device NAME
         Train on auto, cpu, cuda or mps. Default auto.
     --quant TYPE
-        Store the matrices as {", ".join(_TYPES)}. Default Q8_0.
+        Store the matrices as {", ".join(_TYPES)}. Default Q8_0; Medusa heads are F16.
     out: -o --output FILE
         Write the draft to this file. Default: where '-d auto' finds it.
 Recordings:
@@ -125,19 +125,20 @@ def _request(console: Console, params: Mapping[str, Any]) -> DistillRequest:
     from localspec.distill.network import DEVICES
     from localspec.paths import EMBEDDED_DRAFT
 
-    kind, quant = params.get("kind", "draft"), str(params.get("quant", "Q8_0")).upper()
+    kind = params.get("kind", "draft")
     if kind not in _KINDS:
         raise UsageError(f"There is no kind of draft '{kind}'. Choose one of {', '.join(_KINDS)}.")
+    types = _TYPES[-1:] if kind == "medusa" else _TYPES
+    quant = str(params.get("quant", types[0])).upper()
     head, tuned, rounds = kind != "draft", "begun_from" in params, params.get("rounds")
     for refused, why in (
         (
             head and rounds,
-            f"On-policy rounds are for drafts: a head ({kind}) is unrolled over its own states "
-            "anyway. Leave out --rounds.",
+            f"A head ({kind}) is trained on its own states anyway. Leave out --rounds.",
         ),
         (
-            quant not in _TYPES,
-            f"A draft cannot be written as '{quant}'. Choose one of {', '.join(_TYPES)}.",
+            quant not in types,
+            f"This draft cannot be written as '{quant}'. Choose one of {', '.join(types)}.",
         ),
         (
             params.get("device", "auto") not in DEVICES,
@@ -153,8 +154,7 @@ def _request(console: Console, params: Mapping[str, Any]) -> DistillRequest:
         ),
         (
             "vocabulary" in params and (tuned or rounds),
-            "--vocabulary works only for a new draft without on-policy rounds. Leave out --from "
-            "and --rounds.",
+            "--vocabulary is for a new draft without --rounds. Leave out --from and --rounds.",
         ),
     ):
         if refused:

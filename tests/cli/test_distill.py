@@ -75,9 +75,8 @@ def test_a_target_without_a_chat_template(cli: Cli, plain_model: Path, tmp_path:
 
 def test_a_folder_that_cannot_be_made(cli: Cli, home: Path, tmp_path: Path) -> None:
     home.write_text("a file in the way")
-    text = str(tmp_path / "prompts.txt")
     for command in (["distill", "--record-only"], ["learn"], ["run", "-d", "self:2"]):
-        cli(*command, text).refused("set LOCALSPEC_HOME to another folder", code=1)
+        cli(*command, f"{tmp_path}/prompts.txt").refused("set LOCALSPEC_HOME to another", code=1)
 
 
 def test_the_history_is_asked_again(cli: Cli) -> None:
