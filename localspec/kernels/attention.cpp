@@ -300,7 +300,6 @@ struct Pass {
         for (int c = 0; c < TILE; c++) converted_at[c] = c * task.dv * sizeof(float);
         AttentionTile tile;
         tile.keys = buffers.keys, tile.mask = nullptr, tile.dk = int(task.dk), tile.dv = int(task.dv);
-        tile.next_k_at = k_at + TILE, tile.next_v_at = v_at + TILE;
         tile.next_k_bytes = int(row_bytes(task.k_type, task.dk)), tile.next_v_bytes = int(row_bytes(task.v_type, task.dv));
         tile.cap = task.softcap * LOG2E;
 
@@ -315,6 +314,12 @@ struct Pass {
                     const int64_t cell = walk.cell(c < TILE ? i + std::min(c, cells - 1) : std::min(i + c, walk.count - 1));
                     k_at[c] = cell * task.k_cell, v_at[c] = cell * task.v_cell;
                 }
+                if (i == i0)  // the first head's first cells: nobody has prefetched them
+                    for (int c = 0; c < TILE; c++) {
+                        const int64_t head = segments[0].head;
+                        prefetch_cell(task.k + head * task.k_head + k_at[c], tile.next_k_bytes);
+                        prefetch_cell(task.v + head * task.v_head + v_at[c], tile.next_v_bytes);
+                    }
                 for (int g = 0; g < n_segments; g++) {
                     const int64_t head = segments[g].head;
                     const char *k_head = task.k + head * task.k_head, *v_head = task.v + head * task.v_head;
@@ -322,7 +327,11 @@ struct Pass {
                     if (convert[g]) kernels.values[task.v_type](v_head, v_at, tile.dv, buffers.values);
                     tile.v = convert[g] ? reinterpret_cast<const char *>(buffers.values) : v_head;
                     tile.v_at = convert[g] ? converted_at : v_at;
-                    tile.next_k = k_head, tile.next_v = v_head;
+                    const bool last = g + 1 == n_segments;  // the next one is the first, of the next tile
+                    const int64_t next = segments[last ? 0 : g + 1].head;
+                    tile.next_k = last && i + TILE >= i1 ? nullptr : task.k + next * task.k_head;
+                    tile.next_v = task.v + next * task.v_head;
+                    tile.next_k_at = last ? k_at + TILE : k_at, tile.next_v_at = last ? v_at + TILE : v_at;
                     for (int s = first_sub[g]; s < first_sub[g + 1]; s++) {
                         Sub &sub = subs[s];
                         bool all = cells == TILE, some = !task.mask;

@@ -41,8 +41,10 @@ struct AttentionTask {
 
 struct AttentionKernels;  // of one instruction set, below
 
-// Loads a line of K or V into L2, as all other heads have their turn before a head's next tile.
-inline __attribute__((always_inline)) void prefetch_cell(const char *p) { __builtin_prefetch(p, 0, 2); }
+// Loads a cell of K or V into L2.
+inline __attribute__((always_inline)) void prefetch_cell(const char *p, int bytes) {
+    for (int i = 0; i < bytes; i += 64) __builtin_prefetch(p + i, 0, 2);
+}
 
 // Whether attention_run computes this kind of task; if not, it is left to ggml. Reads no data.
 bool attention_takes(const AttentionTask &task);

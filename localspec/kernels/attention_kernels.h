@@ -112,10 +112,8 @@ LOCALSPEC_INLINE void columns(const float *p, const AttentionTile &tile, const f
 #pragma GCC unroll 8
         for (int x = 0; x < X; x++) b[x] = T::at(vc, j + x * W);
         if (prefetching) {
-            const char *nk = next_k + next_k_at[c], *nv = next_v + next_v_at[c];
-            prefetch_cell(nk), prefetch_cell(nk + 64), prefetch_cell(nv), prefetch_cell(nv + 64);
-            for (int i = 128; i < k_bytes; i += 64) prefetch_cell(nk + i);
-            for (int i = 128; i < v_bytes; i += 64) prefetch_cell(nv + i);
+            prefetch_cell(next_k + next_k_at[c], k_bytes);
+            prefetch_cell(next_v + next_v_at[c], v_bytes);
         }
 #pragma GCC unroll 8
         for (int r = 0; r < R; r++) {
