@@ -247,13 +247,11 @@ def _open_model(
 
 def needs(path: Path, options: ModelOptions) -> int:
     """Minimum bytes of main memory that a model needs; 0 if unknown."""
-    from localspec.gguf.reader import read_gguf
+    from localspec.gguf.reader import readable
     from localspec.llama import library
     from localspec.pairing.memory import place
 
-    try:
-        file = read_gguf(path)
-    except LocalspecError:
+    if (file := readable(path)) is None:
         return 0  # llama.cpp may be able to read what our reader cannot
     away = options.gpu_layers if options.rpc or library.accelerated() else 0
     return place(file, options, away).host.least

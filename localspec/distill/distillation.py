@@ -25,10 +25,10 @@ from localspec.distill.trace import Trace
 from localspec.distill.training import Training
 from localspec.distill.training_run import ROUND, Point, Run, TrainingPlan, saving
 from localspec.distill.weights import TrainingFacts, Weights, open_llama, target_shape
-from localspec.errors import LocalspecError, TraceError, UsageError
+from localspec.errors import TraceError, UsageError
 from localspec.files import free_space
 from localspec.gguf.file import GGUFFile
-from localspec.gguf.reader import read_gguf
+from localspec.gguf.reader import read_gguf, readable
 from localspec.identity import content_identity, fingerprint
 from localspec.pairing.forecast import TARGET
 from localspec.retrieval.texts import SkippedFiles
@@ -90,12 +90,11 @@ def require_trainable(request: DistillRequest) -> None:
         given_shape(request, target_shape(read_gguf(request.target)))
     else:
         open_llama(request.target)
-    out, own = request.out, False
+    out = request.out
     if out is None or not os.path.lexists(out):
         return
-    with suppress(LocalspecError):
-        own = read_gguf(out).text(TARGET) == content_identity(request.target)
-    if not own:
+    file = readable(out)
+    if file is None or file.text(TARGET) != content_identity(request.target):
         raise UsageError(
             f"{printable(str(out))} exists, and is not a draft that was trained for "
             f"{request.target.name}. Give --output the name of a new file."

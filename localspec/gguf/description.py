@@ -10,7 +10,7 @@ from localspec.gguf.architectures import EMBEDDERS, KNOWN, OTHERS
 from localspec.gguf.damage import damage, unwritten
 from localspec.gguf.file import GGUFFile
 from localspec.gguf.mtp import is_mtp_only
-from localspec.gguf.reader import read_gguf
+from localspec.gguf.reader import read_gguf, readable
 from localspec.llama.options import HEADS
 from localspec.llama.types import FILE_TYPES
 from localspec.text import printable
@@ -118,9 +118,7 @@ def require_usable(path: Path, *, head: bool = False) -> None:
 
 def is_embedding_model(path: Path) -> bool:
     """Whether a file is an undamaged embedding model."""
-    try:
-        file = read_gguf(path)
-    except LocalspecError:
+    if (file := readable(path)) is None:
         return False
     found = file.architecture in EMBEDDERS or _embeds(file)
     return found and file.architecture in KNOWN - HEADS and damage(file) is None

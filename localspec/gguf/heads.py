@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from localspec.errors import DraftMismatch, LocalspecError, ModelInvalid
+from localspec.errors import DraftMismatch, ModelInvalid
 from localspec.gguf.file import GGUFFile, TensorInfo
 from localspec.gguf.mtp import is_mtp_only
-from localspec.gguf.reader import read_gguf
+from localspec.gguf.reader import readable
 from localspec.llama.model import Model
 
 EAGLE3, MEDUSA, MTP, DFLASH = "eagle3", "medusa", "mtp", "dflash"
@@ -26,15 +26,10 @@ EMBEDDINGS, OUTPUT = "token_embd.weight", "output.weight"
 
 def head_kind(path: Path) -> str | None:
     """EAGLE3, MEDUSA, MTP, DFLASH or a key of UNSUPPORTED_HEADS; None for other files."""
-    try:
-        file = read_gguf(path)
-        if file.architecture in (EAGLE3, MEDUSA, DFLASH, *UNSUPPORTED_HEADS):
-            return file.architecture
-        if is_mtp_only(file):
-            return MTP
-    except LocalspecError:
-        pass
-    return None
+    if (file := readable(path)) is None:
+        return None
+    named = file.architecture in (EAGLE3, MEDUSA, DFLASH, *UNSUPPORTED_HEADS)
+    return file.architecture if named else MTP if is_mtp_only(file) else None
 
 
 def unsupported_head(path: Path, kind: str) -> ModelInvalid:

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from localspec.errors import DraftMismatch, LocalspecError, ModelInvalid
+from localspec.errors import DraftMismatch, ModelInvalid
 from localspec.gguf.file import GGUFFile
-from localspec.gguf.reader import read_gguf
+from localspec.gguf.reader import readable
 from localspec.llama.options import NEXTN_GRAPHS, ONE_NEXTN
 
 _LAYERS = "nextn_predict_layers"
@@ -13,11 +13,8 @@ _EXPERTS = "ffn_gate_inp.weight"
 
 def has_mtp(path: Path) -> bool:
     """Whether a file has MTP layers that can draft here."""
-    try:
-        file = read_gguf(path)
-    except LocalspecError:
-        return False
-    return _has_any(file) and _fault(file) is None
+    file = readable(path)
+    return file is not None and _has_any(file) and _fault(file) is None
 
 
 def is_mtp_only(file: GGUFFile) -> bool:

@@ -10,13 +10,14 @@ import stat
 import struct
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
 from math import prod
 from pathlib import Path
 from typing import BinaryIO
 
-from localspec.errors import ModelInvalid, ModelNotFound
+from localspec.errors import LocalspecError, ModelInvalid, ModelNotFound
 from localspec.files import gguf_fault
 from localspec.gguf.file import (
     ARRAY,
@@ -64,6 +65,13 @@ def read_gguf(path: Path) -> GGUFFile:
     return _remembered(
         path, *((one.st_dev, one.st_ino, one.st_size, one.st_mtime_ns) for one in seen)
     )
+
+
+def readable(path: Path) -> GGUFFile | None:
+    """As `read_gguf`, but None where that raises."""
+    with suppress(LocalspecError):
+        return read_gguf(path)
+    return None
 
 
 @lru_cache(maxsize=3)  # a target, its draft model, and one more

@@ -14,7 +14,7 @@ from localspec.errors import LocalspecError
 from localspec.files import size_and_time
 from localspec.gguf.description import require_usable
 from localspec.gguf.file import GGUFFile
-from localspec.gguf.reader import read_gguf
+from localspec.gguf.reader import read_gguf, readable
 from localspec.gguf.vocabularies import VocabularyFacts, compare
 from localspec.hub import catalog
 from localspec.hub.local import EMBEDDED, SELF_MADE, LocalModel, local_models
@@ -92,11 +92,8 @@ def _is_foreign_demo(target: GGUFFile, model: LocalModel) -> bool:
     """Whether a model is of the built-in pair, which only writes stories, and the target is not."""
     if model.source != EMBEDDED:
         return False
-    try:
-        draft = read_gguf(model.path)
-    except LocalspecError:
-        return True
-    return compare(VocabularyFacts(target), VocabularyFacts(draft)) is not None
+    draft = readable(model.path)
+    return draft is None or compare(VocabularyFacts(target), VocabularyFacts(draft)) is not None
 
 
 def _candidate(

@@ -12,18 +12,17 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from operator import add, attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from localspec.drafters.draft_model import DraftModel
-from localspec.errors import LocalspecError, NativeError
+from localspec.errors import NativeError
 from localspec.gguf.dimensions import Dimensions, default_context, n_layers
 from localspec.gguf.file import GGUFFile, TensorInfo
 from localspec.gguf.projectors import image_compute, image_overhead
-from localspec.gguf.reader import read_gguf
+from localspec.gguf.reader import readable
 from localspec.gguf.vocabularies import VocabularyFacts, compare
 from localspec.llama.options import HEADS, ModelOptions
 from localspec.paths import expanded
@@ -73,12 +72,9 @@ class Placement:
 
 def adapters_and_projector(options: ModelOptions) -> tuple[list[GGUFFile], GGUFFile | None]:
     """Read the adapters and projector of a target. Skips unreadable files; opening reports them."""
-    adapters, projector = [], None
-    with suppress(LocalspecError):
-        adapters += [read_gguf(adapter.path) for adapter in options.adapters]
-    with suppress(LocalspecError):
-        projector = None if options.mmproj is None else read_gguf(expanded(options.mmproj))
-    return adapters, projector
+    adapters = (readable(adapter.path) for adapter in options.adapters)
+    projector = None if options.mmproj is None else readable(expanded(options.mmproj))
+    return [file for file in adapters if file is not None], projector
 
 
 def place(file: GGUFFile, options: ModelOptions, layers: int) -> Placement:
@@ -220,9 +216,7 @@ def layers_that_fit(
 def require_remote_room(path: Path, options: ModelOptions, devices: Sequence[Device]) -> None:
     """Raise NativeError if the layers need more memory than `devices` have. These are all devices
     that take layers, including GPUs of this machine."""
-    try:
-        file = read_gguf(path)
-    except LocalspecError:
+    if (file := readable(path)) is None:
         return  # llama.cpp may be able to read what our reader cannot
     wanted = place(file, options, options.gpu_layers).device.total
     free = sum(device.free for device in devices)

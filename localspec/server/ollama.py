@@ -19,7 +19,7 @@ from localspec.errors import LocalspecError
 from localspec.files import size_and_time
 from localspec.gguf.description import is_embedding_model
 from localspec.gguf.names import quant_of
-from localspec.gguf.reader import read_gguf
+from localspec.gguf.reader import readable
 from localspec.llama.embeddings import EmbeddingModel
 from localspec.llama.options import DEFAULT_CONTEXT
 from localspec.llama.types import FILE_TYPES
@@ -306,9 +306,9 @@ async def _read(host: ModelHost) -> tuple[dict[str, Any], list[str]]:
     path, model = host.path, host.model
 
     def read() -> tuple[dict[str, Any], list[str]]:
+        file = readable(path)
         found: Mapping[str, Any] = {} if model is None else model.metadata
-        with suppress(LocalspecError):
-            found = read_gguf(path).metadata
+        found = found if file is None else file.metadata
         if isinstance(host.opened, EmbeddingModel) or is_embedding_model(path):
             able = ["embedding"]
         else:
