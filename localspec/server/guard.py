@@ -112,7 +112,7 @@ class Guard:
         origin = headers.get("origin")
         if origin is None or self._allows(origin):
             return
-        parts = _split_origin(origin)
+        parts = _split(origin)
         if parts.scheme not in ("http", "https") or parts.netloc != headers.get("host"):
             why = "Pages of that origin are not allowed here. Allow it with --cors."
             raise ApiError(403, why, code="origin_not_allowed")
@@ -130,7 +130,7 @@ class Guard:
 
     def _allows(self, origin: str) -> bool:
         cors = self._options.cors
-        parts = _split_origin(origin)
+        parts = _split(origin)
         own = parts.scheme in ("http", "https") and is_loopback(parts.hostname or "")
         return "*" in cors or origin in cors or (own and LOCAL in cors)
 
@@ -150,18 +150,17 @@ class Guard:
 
 
 def _host_of(header: str) -> str | None:
-    try:
-        parts = urlsplit(f"//{header}")
-        _ = parts.port  # raises where it is invalid
-    except ValueError:
-        return None
+    parts = _split(f"//{header}")
     if parts.username is not None or parts.path or parts.query or parts.fragment:
         return None
     return (parts.hostname or "").rstrip(".") or None
 
 
-def _split_origin(origin: str) -> SplitResult:
+def _split(address: str) -> SplitResult:
+    """The parts of an address; empty ones if it is invalid."""
     try:
-        return urlsplit(origin)
+        parts = urlsplit(address)
+        _ = parts.port  # raises where it is invalid
     except ValueError:
         return urlsplit("")
+    return parts
