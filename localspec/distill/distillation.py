@@ -29,6 +29,7 @@ from localspec.errors import TraceError, UsageError
 from localspec.files import free_space
 from localspec.gguf.file import GGUFFile
 from localspec.gguf.reader import read_gguf, readable
+from localspec.hub.local import drafts_folder
 from localspec.identity import content_identity, fingerprint
 from localspec.pairing.forecast import TARGET
 from localspec.retrieval.texts import SkippedFiles
@@ -123,10 +124,8 @@ def distill(
         training.require_memory(kind.shape, kind.parameters, request.batch)
         plan = _plan(request, kind, trace)
         run = Run.open(folder, plan)
-        drafts = folders.drafts_of(request.target, identity)
-        path = (
-            request.out or drafts / f"{request.target.stem}-{kind.label}-{plan.request_id[:6]}.gguf"
-        )
+        name = f"{request.target.stem}-{kind.label}-{plan.request_id[:6]}.gguf"
+        path = request.out or drafts_folder() / folder.name / name
         if run.is_finished(plan) and path.exists():
             return DistillResult(path, kind, tuple(run.curve()), new=False)
         run = run.start_or_resume(plan)

@@ -52,12 +52,8 @@ def root() -> Path:
 
 def folder_of(target: Path, identity: str) -> Path:
     """The folder of a target's trace and runs; it may not exist."""
-    return root() / _name(target, identity)
-
-
-def drafts_of(target: Path, identity: str) -> Path:
-    """The folder of a target's finished drafts; it may not exist."""
-    return drafts_folder() / _name(target, identity)
+    stem = re.sub(r"[^A-Za-z0-9._-]+", "-", target.stem)[:60]
+    return root() / f"{stem}-{identity[:8]}"
 
 
 def header_of(target: Path, vocabulary: Vocabulary) -> TraceHeader:
@@ -132,7 +128,3 @@ def _remove(folder: Path) -> None:
             f"{error.filename} cannot be removed: {error.strerror}. Check its permissions, and try "
             "again."
         ) from None
-
-
-def _name(target: Path, identity: str) -> str:
-    return f"{re.sub(r'[^A-Za-z0-9._-]+', '-', target.stem)[:60]}-{identity[:8]}"
