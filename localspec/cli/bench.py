@@ -74,8 +74,6 @@ Other programs:
 Output:
     -o --output FOLDER
         Write report.txt and report.json to this folder; earlier ones are renamed.
-    --json
-        Print all samples and figures as JSON instead of tables.
 """)
 
 
@@ -83,7 +81,7 @@ Output:
     o.only(MODEL, "model", "offline", "ctx", "threads", "gpu_layers", "lora"),
     o.only(DRAFT_MODEL, "draft", "lora_draft", "cross_vocabulary"),
     BENCH,
-    o.only(o.COMMON, "quiet", "verbose"),
+    o.COMMON,
 )
 def bench(console: Console, params: o.Params) -> None:
     """All configurations answer the same prompts, interleaved. Speeds exclude

@@ -38,11 +38,6 @@ Model:
     --scale NAME
         Race a model of realistic size instead of -m and -d, as for 'localspec bench'.
 """)
-OUTPUT = o.parameters("""
-Output:
-    --json
-        Print one JSON object with texts and figures at the end.
-""")
 
 
 @o.takes(
@@ -52,8 +47,7 @@ Output:
     DRAFT_MODEL,
     DRAFTING,
     {**GREEDY, **o.without(SAMPLING, "temperature")},
-    OUTPUT,
-    o.only(o.COMMON, "quiet", "verbose"),
+    o.COMMON,
 )
 def race(console: Console, params: o.Params) -> int:
     """The two take turns, each on its own clock, so neither slows the other.

@@ -47,8 +47,6 @@ OUTPUT = o.parameters("""
 Output:
     --stats
         Print all figures on standard error.
-    --json
-        Print one JSON object with text and figures at the end.
     --jsonl *
         Print one JSON object per event, as it happens.
 """)
@@ -65,7 +63,7 @@ Output:
     SAMPLING,
     SESSION,
     OUTPUT,
-    o.only(o.COMMON, "quiet", "verbose"),
+    o.COMMON,
 )
 def run(console: Console, params: o.Params) -> int:
     """The answer goes to standard output while it is generated; everything else
