@@ -57,15 +57,15 @@ def replacing(path: Path, *, private: bool = False) -> Iterator[Path]:
 
 
 @contextmanager
-def explaining(path: Path, advice: str) -> Iterator[None]:
-    """Turn an OSError of writing to `path` into a LocalspecError with the advice."""
+def explaining(path: Path, advice: str, done: str = "written") -> Iterator[None]:
+    """Turn an OSError into a LocalspecError: `path` cannot be `done`, and the advice."""
     try:
         yield
     except LocalspecError:  # some are OSErrors, too
         raise
     except OSError as error:
         why = error.strerror or error
-        raise LocalspecError(f"{path} cannot be written: {why}. {advice}") from None
+        raise LocalspecError(f"{path} cannot be {done}: {why}. {advice}") from None
 
 
 def remove_abandoned(folder: Path, pattern: str = "*.partial") -> None:

@@ -9,7 +9,7 @@ import numpy as np
 from localspec.decoding.logprobs import TokenLogprob
 from localspec.distill import folders
 from localspec.distill.trace import Trace, TraceHeader, TraceRecord
-from localspec.errors import TraceError
+from localspec.errors import LocalspecError, TraceError
 
 OF_CONVERSATION = 8
 """Bytes of a key that identify the conversation."""
@@ -48,7 +48,7 @@ def forget(conversations: Collection[str] | None = None) -> int:
         elif target.chats:
             try:
                 gone += _erase(target.folder, begins)
-            except TraceError as error:
+            except LocalspecError as error:
                 problems.append(str(error))
     if problems:
         raise TraceError(problems[0])
@@ -59,7 +59,8 @@ def _erase(folder: Path, begins: Collection[bytes] | None) -> int:
     with Trace(folder / folders.TRACE) as trace:
         found = [key for key in trace.chats if begins is None or key[:OF_CONVERSATION] in begins]
         if found:
-            folders.forget_runs(folder)
+            for run in folder.glob(f"{folders.RUN}*"):
+                folders.remove(run)
             trace.erase(found)
     return len(found)
 

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING
 
 from localspec import paths
 from localspec.distill.trace import Trace, TraceHeader
-from localspec.errors import LocalspecError, TraceError, UsageError
+from localspec.errors import LocalspecError, UsageError
+from localspec.files import explaining
 from localspec.hub.local import drafts_folder
 from localspec.identity import content_identity
 
@@ -110,21 +111,11 @@ def forget(names: list[str]) -> list[TargetEntry]:
             )
     removed = [entries[name] for name in dict.fromkeys(names)]
     for entry in removed:
-        _remove(entry.folder)
+        remove(entry.folder)
     return removed
 
 
-def forget_runs(folder: Path) -> None:
-    """Remove all trainings of a target; raises TraceError."""
-    for run in folder.glob(f"{RUN}*"):
-        _remove(run)
-
-
-def _remove(folder: Path) -> None:
-    try:
+def remove(folder: Path) -> None:
+    """Remove a folder with its content; raises LocalspecError."""
+    with explaining(folder, "Check its permissions, and try again.", "removed"):
         shutil.rmtree(folder)
-    except OSError as error:
-        raise TraceError(
-            f"{error.filename} cannot be removed: {error.strerror}. Check its permissions, and try "
-            "again."
-        ) from None

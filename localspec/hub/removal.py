@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from localspec import paths
-from localspec.errors import LocalspecError, ModelNotFound, UsageError
-from localspec.files import size_and_time
+from localspec.errors import ModelNotFound, UsageError
+from localspec.files import explaining, size_and_time
 from localspec.gguf.names import choose, models_among, parts_of
 from localspec.hub import cache, packages
 from localspec.hub.reference import Repository
@@ -28,18 +28,13 @@ class Removal:
     _below: tuple[Path, ...] = field(default=(), repr=False)
 
     def execute(self) -> None:
-        try:
-            for path in self._gone:
+        for path in self._gone:
+            with explaining(path, "Check its permissions.", "removed"):
                 if path.is_dir():
                     with suppress(FileNotFoundError):  # another process removes it, too
                         shutil.rmtree(path)
                 else:
                     path.unlink(missing_ok=True)
-        except OSError as error:
-            shown = printable(str(error.filename or self.files[0]), 1000)
-            raise LocalspecError(
-                f"{shown} cannot be removed: {error.strerror}. Check its permissions."
-            ) from None
         for folder in self._below:
             with suppress(OSError):
                 folder.rmdir()
