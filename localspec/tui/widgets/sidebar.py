@@ -86,33 +86,28 @@ class Sidebar(Vertical):
         if self.searching:
             self._find(self.searching)
             return
-        options, highlighted, row = self._options, self._highlighted(), self._options.highlighted
-        options.clear_options()
+        highlighted, row = self._highlighted(), self._options.highlighted
         self._listed = {summary.id: summary for summary in found}
-        options.add_options([Option(self._row_text(each), id=each.id) for each in found])
+        rows = [Option(self._row_text(each), id=each.id) for each in found]
+        self._fill(rows, "No conversations yet")
         self._highlight(highlighted, row)
-        if not found:
-            nothing = Text("No conversations yet", Palette.of(self.app).faint)
-            options.add_option(Option(nothing, disabled=True))
 
     @work(group="search", exclusive=True)
     async def _find(self, query: str) -> None:
         hits = await asyncio.to_thread(lambda: self._store.history.search(query, limit=PAGE))
         if self.searching != query:
             return
-        palette, options, row = Palette.of(self.app), self._options, self._options.highlighted
-        options.clear_options()
-        self._listed = {}
-        if not hits:
-            options.add_option(Option(Text("Nothing found", palette.faint), disabled=True))
-        options.add_options(
-            [
-                Option(_hit(hit, palette), id=f"{hit.conversation} {hit.message or ''}")
-                for hit in hits
-            ]
-        )
+        palette, row, self._listed = Palette.of(self.app), self._options.highlighted, {}
+        rows = [
+            Option(_hit(hit, palette), id=f"{hit.conversation} {hit.message or ''}") for hit in hits
+        ]
+        self._fill(rows, "Nothing found")
         if hits and self.choosing:
-            options.highlighted = min(row or 0, len(hits) - 1)
+            self._options.highlighted = min(row or 0, len(hits) - 1)
+
+    def _fill(self, rows: Sequence[Option], nothing: str) -> None:
+        empty = Option(Text(nothing, Palette.of(self.app).faint), disabled=True)
+        self._options.set_options(rows or [empty])
 
     def mark(self, conversation: str) -> None:
         """Mark a conversation as the shown one."""
