@@ -7,15 +7,7 @@ from functools import partial
 
 from localspec.cli import option_groups as o
 from localspec.cli.output import Console
-from localspec.cli.shared_options import (
-    ANSWER,
-    DRAFT_MODEL,
-    DRAFTING,
-    MODEL,
-    PROJECTOR,
-    SAMPLING,
-    SESSION,
-)
+from localspec.cli.shared_options import ANSWER, USE
 from localspec.errors import LocalspecError, UsageError
 from localspec.signals import exit_on_signals
 
@@ -32,19 +24,10 @@ Sessions:
     resume: -c --continue
         Continue the last conversation.
 """)
-_MODEL = {**MODEL, "ctx": partial(MODEL["ctx"], param_decls=["--ctx"])}  # -c is --continue here
+_USE = {**USE, "ctx": partial(USE["ctx"], param_decls=["--ctx"])}  # -c is --continue here
 
 
-@o.takes(
-    o.only(ANSWER, "system", "max_tokens"),
-    CONTINUE,
-    _MODEL,
-    PROJECTOR,
-    DRAFT_MODEL,
-    DRAFTING,
-    o.without(SAMPLING, "logit_bias"),
-    SESSION,
-)
+@o.takes(o.only(ANSWER, "system", "max_tokens"), CONTINUE, o.without(_USE, "logit_bias"))
 def chat(console: Console, params: o.Params) -> int:
     """Conversations are saved automatically. Esc stops an answer, ? shows the
     keys, /help the commands, Ctrl+Q exits.

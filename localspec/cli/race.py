@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from localspec.cli import option_groups as o
 from localspec.cli.output import Console
-from localspec.cli.shared_options import ANSWER, DRAFT_MODEL, DRAFTING, GREEDY, MODEL, SAMPLING
+from localspec.cli.shared_options import ANSWER, GREEDY, PROJECTOR, SESSION, USE
 from localspec.cli.work import working
 from localspec.errors import Cancelled, UsageError
 
@@ -40,15 +40,7 @@ Model:
 """)
 
 
-@o.takes(
-    RACE,
-    ANSWER,
-    MODEL,
-    DRAFT_MODEL,
-    DRAFTING,
-    {**GREEDY, **o.without(SAMPLING, "temperature")},
-    o.COMMON,
-)
+@o.takes(RACE, ANSWER, {**o.without(USE, *PROJECTOR, *SESSION), **GREEDY}, o.COMMON)
 def race(console: Console, params: o.Params) -> int:
     """The two take turns, each on its own clock, so neither slows the other.
     Ctrl+C stops both and keeps the texts so far; a second Ctrl+C exits at

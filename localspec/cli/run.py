@@ -8,15 +8,7 @@ from typing import TYPE_CHECKING
 
 from localspec.cli import option_groups as o
 from localspec.cli.output import Console, OutputLost, ReaderGone
-from localspec.cli.shared_options import (
-    ANSWER,
-    DRAFT_MODEL,
-    DRAFTING,
-    MODEL,
-    PROJECTOR,
-    SAMPLING,
-    SESSION,
-)
+from localspec.cli.shared_options import ANSWER, USE
 from localspec.cli.work import working
 from localspec.errors import Cancelled, UsageError
 
@@ -52,19 +44,7 @@ Output:
 """)
 
 
-@o.takes(
-    PROMPT,
-    ANSWER,
-    IMAGES,
-    MODEL,
-    PROJECTOR,
-    DRAFT_MODEL,
-    DRAFTING,
-    SAMPLING,
-    SESSION,
-    OUTPUT,
-    o.COMMON,
-)
+@o.takes(PROMPT, ANSWER, IMAGES, USE, OUTPUT, o.COMMON)
 def run(console: Console, params: o.Params) -> int:
     """The answer goes to standard output while it is generated; everything else
     goes to standard error. Ctrl+C stops the answer and keeps the text so far;

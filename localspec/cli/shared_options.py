@@ -161,3 +161,6 @@ Sessions:
         Cache conversations on disk, up to this size (2GB); the least recently used are dropped.
         0 turns caching off. Default: 0; for serve, in memory. (LOCALSPEC_PROMPT_CACHE)
 """)
+
+USE = {**MODEL, **PROJECTOR, **DRAFT_MODEL, **DRAFTING, **SAMPLING, **SESSION}
+"""What `run` and `chat` have besides their input."""
