@@ -11,7 +11,7 @@ from localspec.bench.machine import Machine
 from localspec.cgroups import available_memory
 from localspec.cli.tables import facts, indent, unbreakable
 from localspec.doctor.checkup import PairMeasurements
-from localspec.gguf.description import quantization
+from localspec.gguf.description import facts_of, quantization
 from localspec.gguf.file import GGUFFile
 from localspec.llama.devices import Device
 from localspec.llama.kernels import KernelStatus
@@ -92,10 +92,7 @@ def _file(file: GGUFFile, name: str) -> dict[str, Any]:
     return {
         "path": file.path,
         "name": printable(name, 80),
-        "architecture": printable(file.architecture, 40),
-        "parameters": file.n_parameters,
-        "quantization": quantization(file),
-        "size": file.size,
+        **dataclasses.asdict(facts_of(file)),
     }
 
 

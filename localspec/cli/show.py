@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from localspec.cli import option_groups as o
@@ -75,7 +76,7 @@ def show(console: Console, params: o.Params) -> None:
 def _record(
     file: GGUFFile, name: str, options: ModelOptions, found: list[DraftCandidate]
 ) -> dict[str, Any]:
-    from localspec.gguf.description import quantization, why_not
+    from localspec.gguf.description import facts_of
     from localspec.gguf.dimensions import default_context
     from localspec.gguf.vocabularies import VocabularyFacts
     from localspec.pairing.memory import place
@@ -89,13 +90,8 @@ def _record(
         "name": printable(name),
         "path": str(file.path),
         "parts": len(file.parts),
-        "size": file.size,
-        "problem": why_not(file),
-        "architecture": printable(file.architecture, 40),
-        "parameters": file.n_parameters,
+        **asdict(facts_of(file)),
         "active_parameters": active_parameters(file),
-        "quantization": quantization(file),
-        "trained_context": file.own_integer("context_length"),
         "vocabulary": {
             "model": vocabulary.model,
             "pre_tokenizer": vocabulary.pre,
@@ -109,11 +105,8 @@ def _record(
         "memory": {
             "context": default_context(file, options),
             "kv_type": options.kv_type_k,
-            "weights": need.weights,
-            "kv": need.kv,
-            "compute": need.compute,
+            **asdict(need),
             "total": need.total,
-            "reclaimable": need.reclaimable,
         },
         "drafts": [_draft(candidate) for candidate in found],
     }

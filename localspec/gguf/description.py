@@ -38,6 +38,10 @@ def describe(path: Path) -> ModelFacts:
     except LocalspecError as error:
         size, problem = size_and_time(path)[0], printable(str(error), 400)
         return ModelFacts("", None, "", None, size, problem, chat=False)
+    return facts_of(file)
+
+
+def facts_of(file: GGUFFile) -> ModelFacts:
     context = file.own_integer("context_length")
     return ModelFacts(
         printable(file.architecture, 40),
