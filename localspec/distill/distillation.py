@@ -21,9 +21,9 @@ from localspec.distill.distill_request import DRAFT, EAGLE3, DistillRequest, Not
 from localspec.distill.frequent import FrequentPart, KeptTokens, weight_of_tokens
 from localspec.distill.kinds import Draft, DraftKind, EagleHead, MedusaHeads, given_shape
 from localspec.distill.network import device, torch_package
-from localspec.distill.trace import Trace
+from localspec.distill.trace import Trace, saving
 from localspec.distill.training import Training
-from localspec.distill.training_run import ROUND, Point, Run, TrainingPlan, saving
+from localspec.distill.training_run import ROUND, Point, Run, TrainingPlan
 from localspec.distill.weights import TrainingFacts, Weights, open_llama, target_shape
 from localspec.errors import TraceError, UsageError
 from localspec.files import free_space

@@ -17,7 +17,7 @@ from localspec.distill import network, shape, weights
 from localspec.distill.distill_request import DistillRequest, Notice
 from localspec.distill.frequent import FrequentPart, KeptTokens
 from localspec.distill.network import Labels, Output, Tensor, torch
-from localspec.distill.training_run import saving
+from localspec.distill.trace import saving
 from localspec.distill.weights import Fact, TrainingFacts, Weights
 from localspec.errors import ModelInvalid
 from localspec.files import write_atomically

@@ -120,18 +120,14 @@ class Trace:
         self._lengths: list[tuple[int, int]] = []  # of translated records
         if header is None and not path.exists():
             raise FileNotFoundError(path)
-        if header is not None:
-            try:
+        with saving(path):
+            if header is not None:
                 path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 path.touch(mode=0o600)
-            except OSError as error:
-                raise TraceError(
-                    f"Nothing can be stored in {path.parent}: {error.strerror}. {paths.ADVICE}"
-                ) from None
-        with self._writing():
             self._file = sqlite3.connect(path, timeout=PATIENCE, isolation_level=None)
         try:
-            self.header = self._open(header)
+            with saving(path):
+                self.header = self._open(header)
             if header not in (None, self.header):
                 raise TraceError(
                     f"{path} has the answers of another model ({self.header.target}). Remove it "
@@ -206,7 +202,7 @@ class Trace:
         for name in ("ids", "log_p", "rest"):
             body[name] = getattr(record, name)
         facts = (record.key, flags, *counts)
-        with self._writing():
+        with saving(self.path):
             made = self._file.execute(
                 "INSERT OR IGNORE INTO records (key, flags, prompt, answer, body)"
                 " VALUES (?, ?, ?, ?, ?)",
@@ -218,7 +214,7 @@ class Trace:
 
     def erase(self, keys: Collection[bytes]) -> None:
         """Erase these records; raises TraceError."""
-        with self._writing():
+        with saving(self.path):
             self._file.executemany("DELETE FROM records WHERE key = ?", [(key,) for key in keys])
             self._file.execute("VACUUM")
             self._file.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -241,7 +237,7 @@ class Trace:
             return TraceHeader(**json.loads(facts))
         except (sqlite3.DatabaseError, ValueError, TypeError) as error:
             if isinstance(error, sqlite3.OperationalError) and "no such table" not in str(error):
-                raise _write_error(self.path, str(error)) from None
+                raise
             raise TraceError(
                 f"{self.path} is not a recording of 'localspec distill', or is damaged or of an "
                 "older version. Remove it, and record again."
@@ -266,16 +262,15 @@ class Trace:
                 f"{self.path} cannot be read: {error}. Remove it, and record again."
             ) from None
 
-    @contextmanager
-    def _writing(self) -> Iterator[None]:
-        try:
-            yield
-        except (sqlite3.Error, OSError) as error:
-            raise _write_error(self.path, getattr(error, "strerror", None) or str(error)) from None
 
-
-def _write_error(path: Path, why: str) -> TraceError:
-    return TraceError(
-        f"The recording {path} cannot be written: {why}. Its earlier content is kept. "
-        "Make room, or set LOCALSPEC_HOME to another disk, and run the command again."
-    )
+@contextmanager
+def saving(path: Path) -> Iterator[None]:
+    """Turn failures of the disk into a TraceError."""
+    try:
+        yield
+    except (sqlite3.Error, OSError, RuntimeError) as error:  # torch raises the latter, too
+        why = getattr(error, "strerror", None) or error
+        raise TraceError(
+            f"{path} cannot be written: {why}. What was saved before is kept. {paths.ADVICE} Then "
+            "run the same command again."
+        ) from None

@@ -12,14 +12,12 @@ from __future__ import annotations
 
 import json
 import pickle
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from localspec.distill.network import torch
-from localspec.errors import TraceError
+from localspec.distill.trace import saving
 from localspec.files import remove_abandoned, replacing, write_atomically
 from localspec.identity import fingerprint
 
@@ -160,16 +158,3 @@ def _read_plan(path: Path) -> TrainingPlan | None:
         return TrainingPlan(**json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
         return None
-
-
-@contextmanager
-def saving(folder: Path) -> Iterator[None]:
-    """Turn failures of the disk into a TraceError."""
-    try:
-        yield
-    except (OSError, RuntimeError) as error:  # torch raises both
-        why = getattr(error, "strerror", None) or error
-        raise TraceError(
-            f"The training cannot be saved in {folder}: {why}. The last checkpoint "
-            "is kept. Make room, and run the same command again to continue."
-        ) from None
