@@ -316,16 +316,12 @@ def _disk_errors(again: str) -> Iterator[None]:
         raise
     except OSError as error:
         where = printable(str(error.filename or cache.cache_folder()), 1000)
+        why = f"{where} cannot be written: {error.strerror or error}"
+        advice = "Check its permissions, or set HF_HUB_CACHE to another folder."
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise LocalspecError(
-                f"The disk is full: {where}. Make room, or set HF_HUB_CACHE to another disk; "
-                f"'{again}' continues a partial download."
-            ) from None
-        if error.errno == errno.ENOENT:
-            raise LocalspecError(
-                f"{where} was removed during the download. '{again}' starts it again."
-            ) from None
-        raise LocalspecError(
-            f"{where} cannot be written: {error.strerror or error}. Check its permissions, or set "
-            "HF_HUB_CACHE to another folder."
-        ) from None
+            why = f"The disk is full: {where}"
+            advice = "Make room, or set HF_HUB_CACHE to another disk; "
+            advice += f"'{again}' continues a partial download."
+        elif error.errno == errno.ENOENT:
+            why, advice = f"{where} was removed during the download", f"'{again}' starts it again."
+        raise LocalspecError(f"{why}. {advice}") from None
