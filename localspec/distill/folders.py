@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from localspec import paths
 from localspec.distill.trace import Trace, TraceHeader
 from localspec.errors import LocalspecError, UsageError
-from localspec.files import explaining
+from localspec.files import explaining, size_and_time
 from localspec.hub.local import drafts_folder
 from localspec.identity import content_identity
 
@@ -73,9 +73,8 @@ def recorded_targets() -> Iterator[TargetEntry]:
 
 def _entry_of(folder: Path) -> TargetEntry:
     drafts = tuple(sorted((drafts_folder() / folder.name).glob("*.gguf")))
-    known = TargetEntry(
-        folder.name, folder, folder.name, sum(map(_size, folder.rglob("*"))), drafts
-    )
+    size = sum(size_and_time(path)[0] for path in folder.rglob("*") if path.is_file())
+    known = TargetEntry(folder.name, folder, folder.name, size, drafts)
     try:
         with Trace(folder / TRACE) as trace:
             training, held = (trace.tokens(held_back=part) for part in (False, True))
@@ -91,13 +90,6 @@ def _entry_of(folder: Path) -> TargetEntry:
         return known
     except LocalspecError as error:
         return replace(known, problem=str(error))
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size if path.is_file() else 0
-    except OSError:  # gone meanwhile
-        return 0
 
 
 def forget(names: list[str]) -> list[TargetEntry]:

@@ -64,10 +64,6 @@ class VocabularyFacts:
         types = self._types
         return types[token] if types is not None and token < len(types) else None
 
-    def find(self, text: str) -> int | None:
-        """The id of a token, None if missing."""
-        return None if self.tokens is None else self.tokens.index_of(text.encode())
-
     def beginning(self) -> int | None:
         return self._special("bos", _BOS)
 
@@ -76,9 +72,9 @@ class VocabularyFacts:
 
     def turn_end(self) -> int | None:
         named = self._special("eot", {})
-        if named is not None:
+        if named is not None or self.tokens is None:
             return named
-        found = (self.find(text) for text in _TURN_ENDS)
+        found = (self.tokens.index_of(text.encode()) for text in _TURN_ENDS)
         return next((token for token in found if token is not None), None)
 
     def _special(self, name: str, usual: Mapping[str, int]) -> int | None:
