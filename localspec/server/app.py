@@ -63,6 +63,8 @@ ENDPOINTS: tuple[tuple[str, str, Handler], ...] = (
     ("GET", "/metrics", status.metrics),
 )
 
+WITHOUT_MODEL = (page.page, ollama.version)
+"""GET endpoints that answer before the first model has been loaded, too."""
 _RANKING = "Reranking needs a dedicated model, which localspec cannot serve. Use llama-server."
 NOT_OFFERED = {
     **dict.fromkeys(("/rerank", "/v1/rerank", "/reranking", "/v1/reranking"), _RANKING),
@@ -98,6 +100,8 @@ class Application:
 
     async def _response(self, service: Service) -> Response:
         try:
+            if self._record is None and self._handler not in WITHOUT_MODEL:
+                service.require_started()
             arguments = () if self._record is None else (await service.read(self._record),)
             result = await self._handler(service, *arguments)
             if isinstance(result, Reply):

@@ -263,13 +263,11 @@ async def pull(service: Service, wanted: NamedModel) -> Any:
 
 
 async def tags(service: Service) -> Any:
-    service.require_started()
     hosts = service.state.models.hosts
     return {"models": [_describe(host, *await _read(host)) for host in hosts]}
 
 
 async def ps(service: Service) -> Any:
-    service.require_started()
     more = {"expires_at": "9999-12-31T23:59:59Z", "size_vram": 0}
     hosts = [host for host in service.state.models.hosts if host.opened is not None]
     found = [_describe(host, *await _read(host)) for host in hosts]

@@ -37,7 +37,6 @@ async def page(service: Service) -> Response:
 async def events(service: Service) -> Response:
     if not service.options.ui:
         raise ApiError(404, "There is no page here. Start the server without --no-ui.")
-    service.require_started()
     figures(service)  # raises ApiError for an unknown model, before the stream begins
     draining = service.state.draining
 

@@ -14,12 +14,10 @@ _SIZES = (1, 2, 3, 4, 8, 16)
 
 
 async def health(service: Service) -> Any:
-    service.require_started()
     return {"status": "ok"}
 
 
 async def models(service: Service) -> Any:
-    service.require_started()
     hosts = service.state.models.hosts
     found: dict[str, Any] = {"object": "list", "data": [_describe(host) for host in hosts]}
     # Codex, which says its version, wants a list of what it knows about models as well.
@@ -27,7 +25,6 @@ async def models(service: Service) -> Any:
 
 
 async def model(service: Service) -> Any:
-    service.require_started()
     return _describe(service.state.models.named(service.request.path_params["name"]))
 
 
@@ -93,7 +90,6 @@ async def slots(service: Service) -> Any:
 
 async def metrics(service: Service) -> Response:
     """Metrics of the first model, or of the requested one, so that counters never decrease."""
-    service.require_started()
     host = service.state.models.find(service.request.query_params.get("model"))
     lines: list[str] = []
     for name, (about, values) in _metrics(service, host).items():
