@@ -12,7 +12,7 @@ from localspec import ModelOptions
 from localspec.cli import crashes
 from localspec.cli import option_groups as o
 from localspec.cli.output import Console
-from localspec.cli.shared_options import DRAFT_MODEL, DRAFTING, MODEL, PROJECTOR, SAMPLING, SESSION
+from localspec.cli.shared_options import USE
 from localspec.errors import Cancelled, LocalspecError, SessionError, UsageError
 from localspec.server.server_options import ServerOptions
 
@@ -85,17 +85,7 @@ Model:
 """)
 
 
-@o.takes(
-    MODELS,
-    o.without(MODEL, "model"),
-    PROJECTOR,
-    DRAFT_MODEL,
-    SERVER,
-    SESSION,
-    DRAFTING,
-    SAMPLING,
-    o.only(o.COMMON, "quiet", "verbose"),
-)
+@o.takes(MODELS, SERVER, o.without(USE, "model"), o.only(o.COMMON, "quiet", "verbose"))
 def serve(console: Console, params: o.Params) -> None:
     """The port opens at once; /health returns 503 until the model is loaded.
     Ctrl+C lets running answers finish within 30 s; a second Ctrl+C stops them.

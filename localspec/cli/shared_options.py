@@ -163,4 +163,4 @@ Sessions:
 """)
 
 USE = {**MODEL, **PROJECTOR, **DRAFT_MODEL, **DRAFTING, **SAMPLING, **SESSION}
-"""What `run` and `chat` have besides their input."""
+"""The options for opening models and drawing tokens from them, and for sessions."""
