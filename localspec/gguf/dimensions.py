@@ -11,7 +11,7 @@ from localspec.llama import kernels_file
 from localspec.llama.options import DEFAULT_CONTEXT, MAX_SNAPSHOT_DRAFT, MAX_TREE, ModelOptions
 from localspec.llama.types import row_bytes
 
-SNAPSHOTTED = frozenset(
+_SNAPSHOTTED = frozenset(
     """
     kimi-k3 qwen35 qwen35moe qwen4exp deepseek4 glm5-next nemotron_h nemotron_h_moe lfm2 lfm2moe
     bailingmoe3
@@ -145,7 +145,7 @@ class Dimensions:
         else:
             groups = own("ssm.group_count")
             numbers = max(0, conv - 1) * (inner + 2 * groups * state) + state * inner
-        copies = 1 + (MAX_SNAPSHOT_DRAFT if self.file.architecture in SNAPSHOTTED else 0)
+        copies = 1 + (MAX_SNAPSHOT_DRAFT if self.file.architecture in _SNAPSHOTTED else 0)
         return max(0, numbers) * 4 * copies
 
     def _max(self, key: str) -> int:

@@ -40,8 +40,8 @@ LIMITS = {
     "bytes of text": 16 << 20,
 }
 """What all parts of a file together may have."""
-MAX_KEY_LENGTH = 65_535
-MAX_TEXT_LENGTH = 8 << 20
+_MAX_KEY_LENGTH = 65_535
+_MAX_TEXT_LENGTH = 8 << 20
 """Bytes of a text; keys of longer ones, such as a whole tokenizer in JSON, are left out."""
 MAX_PARTS = 1_000
 
@@ -194,7 +194,7 @@ class _Reader:
     def _text(self) -> str | None:
         length = self.u64()
         self._need(length)
-        if length > MAX_TEXT_LENGTH:
+        if length > _MAX_TEXT_LENGTH:
             self.at += length
             return None
         _spend(self._budget, "bytes of text", length)
@@ -273,7 +273,7 @@ def _read(file: BinaryIO, path: Path, part: int, size: int, budget: dict[str, in
     metadata: dict[str, Value] = {}
     kinds: dict[str, int] = {}
     for _ in range(n_keys):
-        key = reader.name("key", MAX_KEY_LENGTH)
+        key = reader.name("key", _MAX_KEY_LENGTH)
         if key in kinds:
             raise _DamagedFile("has the same key twice")
         kinds[key] = reader.u32()

@@ -63,7 +63,7 @@ ENDPOINTS: tuple[tuple[str, str, Handler], ...] = (
     ("GET", "/metrics", status.metrics),
 )
 
-WITHOUT_MODEL = (page.page, ollama.version)
+_WITHOUT_MODEL = (page.page, ollama.version)
 """GET endpoints that answer before the first model has been loaded, too."""
 _RANKING = "Reranking needs a dedicated model, which localspec cannot serve. Use llama-server."
 NOT_OFFERED = {
@@ -100,7 +100,7 @@ class Application:
 
     async def _response(self, service: Service) -> Response:
         try:
-            if self._record is None and self._handler not in WITHOUT_MODEL:
+            if self._record is None and self._handler not in _WITHOUT_MODEL:
                 service.require_started()
             arguments = () if self._record is None else (await service.read(self._record),)
             result = await self._handler(service, *arguments)
