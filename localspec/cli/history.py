@@ -30,34 +30,28 @@ _MOST = 50
 """Maximum number of conversations to list."""
 _ID, _TITLE = 8, 24
 """Characters shown of an id, and, on a terminal, of a title next to a text."""
-_CONVERSATION = o.parameters("""
+_HISTORY = {
+    **o.only(o.COMMON, "json"),
+    **o.parameters(f"""
     id: ID
         The conversation: the beginning of its id, or its number in the list (1 is the newest).
-""")
-_CONVERSATIONS = o.parameters("""
     ids: ID…
         The conversations, by id or by number.
-""")
-_QUERY = o.parameters("""
     query: QUERY
         Words that must all occur, and "phrases"; the last word may be incomplete.
-""")
-_JSON = o.only(o.COMMON, "json")
-_LIMIT = o.parameters(f"""
     --limit N≥1
         Show at most N. Default {_MOST}.
-""")
-_EXPORT = o.parameters("""
     --format md|json
         Write Markdown of the current branch, or JSON of all branches. Default: by the file's
         ending, else md.
     -o --output FILE
         Write to this file, or to a new file in this folder. An existing file is kept: -2, -3 … is
         appended to the name. Default, as with -: standard output.
-""")
+"""),
+}
 
 
-@o.takes(_LIMIT, _JSON)
+@o.takes(o.only(_HISTORY, "limit", "json"))
 def list_(console: Console, params: o.Params) -> None:
     """List conversations, newest first."""
     with open_history() as store:
@@ -83,7 +77,7 @@ def list_(console: Console, params: o.Params) -> None:
         console.notice(f"{total - len(found):,} more are not shown; --limit N shows more.")
 
 
-@o.takes(_QUERY, _LIMIT, _JSON)
+@o.takes(o.only(_HISTORY, "query", "limit", "json"))
 def search(console: Console, params: o.Params) -> None:
     """Search titles and messages."""
     query = params["query"]
@@ -107,14 +101,14 @@ def search(console: Console, params: o.Params) -> None:
     console.result({"query": query, "hits": records}, shown, nothing)
 
 
-@o.takes(_CONVERSATION, _JSON)
+@o.takes(o.only(_HISTORY, "id", "json"))
 def show(console: Console, params: o.Params) -> None:
     """Print a conversation: the branch that the chat shows, as Markdown."""
     conversation = _load(params["id"])
     console.answer(to_json(conversation) if console.json else harmless(to_markdown(conversation)))
 
 
-@o.takes(_CONVERSATION, _EXPORT, _JSON)
+@o.takes(o.only(_HISTORY, "id", "format", "output", "json"))
 def export(console: Console, params: o.Params) -> None:
     """Write a conversation to a file, as Markdown or JSON."""
     format, output = params["format"], params["output"]
@@ -134,7 +128,7 @@ def export(console: Console, params: o.Params) -> None:
     console.result({"id": conversation.id, "path": str(path)}, f"{path}\n")
 
 
-@o.takes(_CONVERSATIONS, o.YES, _JSON)
+@o.takes(o.only(_HISTORY, "ids", "json"), o.YES)
 def rm(console: Console, params: o.Params) -> None:
     """Delete conversations."""
     with open_history() as store:

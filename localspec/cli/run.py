@@ -24,18 +24,13 @@ EXAMPLES = """\
   localspec run --session fox.session "And what did the fox do then?" -n 80"""
 
 
-_prompt = o.parameters("""
-    prompt: PROMPT
+RUN = o.parameters("""
+    prompt: [PROMPT]
         The prompt. Piped text goes before it, with a blank line between; without a prompt, or with
         '-', the piped text is the prompt.
-""")
-PROMPT = {"prompt": partial(_prompt["prompt"], required=False)}
-IMAGES = o.parameters("""
 Prompt and answer:
     images: --image FILE *
         Put an image (PNG, JPEG, GIF, BMP) before the prompt; needs --mmproj. Repeatable.
-""")
-OUTPUT = o.parameters("""
 Output:
     --stats
         Print all figures on standard error.
@@ -44,7 +39,7 @@ Output:
 """)
 
 
-@o.takes(PROMPT, ANSWER, IMAGES, USE, OUTPUT, o.COMMON)
+@o.takes(ANSWER, USE, RUN, o.COMMON)
 def run(console: Console, params: o.Params) -> int:
     """The answer goes to standard output while it is generated; everything else
     goes to standard error. Ctrl+C stops the answer and keeps the text so far;

@@ -29,7 +29,17 @@ EXAMPLES = """\
 
 KEY_VARIABLE = "LOCALSPEC_API_KEY"
 
-SERVER = o.parameters(f"""
+SERVE = o.parameters(f"""
+Model:
+    models: -m -hf --model REF
+        Serve this model, as for 'localspec run'. Repeatable: clients choose by name, the first
+        loads at once, others on demand. (LOCALSPEC_MODEL)
+    aliases: --alias NAMES
+        Serve the model under these names, separated by commas. Answers show the alphabetically
+        first. Default: the file's name. Repeatable, in the order of --model.
+    --tags TAGS
+        Label the model with these words in /v1/models, separated by commas. Repeatable, in the
+        order of --model.
 Server:
     --host HOST
         Listen on this address, or several separated by commas. Any but this machine's own needs a
@@ -71,21 +81,7 @@ Server:
 """)
 
 
-MODELS = o.parameters("""
-Model:
-    models: -m -hf --model REF
-        Serve this model, as for 'localspec run'. Repeatable: clients choose by name, the first
-        loads at once, others on demand. (LOCALSPEC_MODEL)
-    aliases: --alias NAMES
-        Serve the model under these names, separated by commas. Answers show the alphabetically
-        first. Default: the file's name. Repeatable, in the order of --model.
-    --tags TAGS
-        Label the model with these words in /v1/models, separated by commas. Repeatable, in the
-        order of --model.
-""")
-
-
-@o.takes(MODELS, SERVER, o.without(USE, "model"), o.only(o.COMMON, "quiet", "verbose"))
+@o.takes(SERVE, o.without(USE, "model"), o.only(o.COMMON, "quiet", "verbose"))
 def serve(console: Console, params: o.Params) -> None:
     """The port opens at once; /health returns 503 until the model is loaded.
     Ctrl+C lets running answers finish within 30 s; a second Ctrl+C stops them.
