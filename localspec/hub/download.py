@@ -12,7 +12,7 @@ import os
 import shlex
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -279,9 +279,7 @@ def _partial_path(blob: Path) -> Path:
 
 def _is_whole(path: Path, file: RemoteFile) -> bool:
     """Whether the file has its full size; a blob of any other size is damaged."""
-    with suppress(OSError):
-        return path.stat().st_size == file.size
-    return False
+    return path.is_file() and size_and_time(path)[0] == file.size
 
 
 def _require_disk_space(folder: Path, repository: str, files: list[RemoteFile]) -> None:

@@ -32,9 +32,6 @@ HEIGHTS = [(0, "-tiny"), (9, "-low"), (16, "-high")]
 
 NONE_YET = "There is no conversation to continue yet. Write a message to begin one."
 _LONGEST = 600  # characters of a notice, which would cover the screen otherwise
-PROMPTS = 100
-"""Maximum number of earlier messages that the arrow keys recall."""
-
 
 _PROGRAMS = {
     "pbcopy": "",
@@ -229,7 +226,7 @@ class Host(App[None]):
         history = await asyncio.to_thread(lambda: self.store.history)
         if kept is not None:
             await self._restore_session(kept)
-        self.prompt.remember(await asyncio.to_thread(history.recent_prompts, limit=PROMPTS))
+        self.prompt.remember(await asyncio.to_thread(history.recent_prompts))
         if resume:
             newest = await asyncio.to_thread(history.list, limit=1)
             if newest:
