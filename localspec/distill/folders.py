@@ -9,6 +9,7 @@ data folder/drafts/NAME-IDENTITY/*.gguf
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from collections.abc import Iterator
@@ -73,7 +74,7 @@ def recorded_targets() -> Iterator[TargetEntry]:
 
 def _entry_of(folder: Path) -> TargetEntry:
     drafts = tuple(sorted((drafts_folder() / folder.name).glob("*.gguf")))
-    size = sum(size_and_time(path)[0] for path in folder.rglob("*") if path.is_file())
+    size = sum(size_and_time(path)[0] for path in folder.rglob("*") if os.path.isfile(path))
     known = TargetEntry(folder.name, folder, folder.name, size, drafts)
     try:
         with Trace(folder / TRACE) as trace:

@@ -279,7 +279,7 @@ def _partial_path(blob: Path) -> Path:
 
 def _is_whole(path: Path, file: RemoteFile) -> bool:
     """Whether the file has its full size; a blob of any other size is damaged."""
-    return path.is_file() and size_and_time(path)[0] == file.size
+    return os.path.isfile(path) and size_and_time(path)[0] == file.size
 
 
 def _require_disk_space(folder: Path, repository: str, files: list[RemoteFile]) -> None:
