@@ -20,11 +20,8 @@ _EMBEDDINGS = "token_embd.weight"
 def require_fitting(adapters: Sequence[Adapter], model: Path) -> None:
     """Raise ModelNotFound, or ModelInvalid if an adapter is damaged, is not a LoRA adapter, or
     belongs to another model."""
-    if not adapters:
-        return
-    base = read_gguf(model)
     for adapter in adapters:
-        _require_fits(read_gguf(adapter.path), base)
+        _require_fits(read_gguf(adapter.path), read_gguf(model))
 
 
 def _require_fits(file: GGUFFile, base: GGUFFile) -> None:
