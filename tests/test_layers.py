@@ -135,53 +135,53 @@ def test_only_the_binding_imports_llama_cpp() -> None:
 
 BUDGETS: dict[str, tuple[int, int | None]] = {
     "__main__": (14, 0),
-    "answering": (245, 10),  # preparation, once in engine; other vocabularies; full disks
-    "async_engine": (261, 5),  # other event loops; dropped answers end at once
+    "answering": (245, 4),  # preparation, once in engine; other vocabularies; full disks
+    "async_engine": (261, 4),  # other event loops; dropped answers end at once
     "async_loading": (105, 2),  # the parameters of load, which is imported in another thread
     "bench": (2_002, 84),  # compares three other programs; scales models
-    "cgroups": (60, 10),  # threads beyond a container's CPU limit stall the others
-    "chat": (841, 58),  # file names as terminals quote them; the line under an answer
+    "cgroups": (60, 5),  # threads beyond a container's CPU limit stall the others
+    "chat": (841, 55),  # file names as terminals quote them; the line under an answer
     # Signals; Textual's variables; models typed as prompts; options of another command; the names
     # that other programs give to commands. serve resolves models and drafts before it listens.
     # Files that change while they are open; trained heads in doctor and show; answers without
     # tokens in bench; interrupted races; the choice of -d auto; devices before a recording.
-    "cli": (5_000, 156),  # refuses empty arguments; completes values that the help lists
+    "cli": (4_911, 151),  # refuses empty arguments; completes values that the help lists
     # The protocol of caches; values and biases of any type; drafters call their sources.
     "decoding": (2_192, 90),  # rows that are partly NaN
     # Drafts and heads with fewer tokens; files that --output must not replace; failures; what
     # cannot be trained, before the recording.
-    "distill": (2_528, 144),
+    "distill": (2_483, 141),
     "doctor": (248, 12),  # recognizes measurements on a busy machine
     "drafters": (2_135, 61),  # plans that options fix; windows of small caches
-    "engine": (396, 10),  # frees unreferenced engines; sessions in the home folder
-    "errors": (145, 20),  # missing folders, threads, files, extras and /proc
+    "engine": (396, 2),  # frees unreferenced engines; sessions in the home folder
+    "errors": (145, 17),  # missing folders, threads, files, extras and /proc
     "files": (175, 13),  # file systems without locks or sizes; files that are not GGUF
     # Missing parts, once in hub; value types and disk space, once in bench; control vectors.
-    "gguf": (1_734, 81),  # advice for the pieces of a split file; a cache of recently read files
+    "gguf": (1_729, 79),  # advice for the pieces of a split file; a cache of recently read files
     # Patterns: ECMA's and Python's syntax; lookahead and lookbehind; sets that exclude quotes.
     # Schemas: OpenAPI's, zod's and pydantic's; names of keys; closed parts of allOf; dialects;
     # unevaluated, required and dependent properties; small bounds; formats; endless references.
     # Tokens and forced text; custom tools; GBNF whose longest match would be wrong; alternatives
     # of lengths and first items; arrays and objects that need endless values.
     "grammars": (1_760, 36),  # once in llama; GBNF by characters; what schemas compose; sets; IPv6
-    "history": (1_552, 56),  # integers beyond SQLite's; damaged schemas; another file
+    "history": (1_552, 55),  # integers beyond SQLite's; damaged schemas; another file
     # Names damaged files, with the commands that download them again; knows ollama's spelling.
-    "hub": (1_748, 74),  # pasted addresses; repositories without a model; servers without ranges
-    "identity": (62, 10),  # hashes whole files, for bench and hub
-    "kernels": (10, 10),
+    "hub": (1_737, 74),  # pasted addresses; repositories without a model; servers without ranges
+    "identity": (62, 5),  # hashes whole files, for bench and hub
+    "kernels": (10, 1),
     "keywords": (231, 11),  # the options of answers, once in engine; names from other tools
     # Chosen logits; errors after closing; huge pages; kept graphs; interrupted opening; aborts when
     # memory runs out; hybrid processors and containers; gevent.
-    "llama": (4_587, 220),  # calls while a model closes; whose kernels
-    "llm_plugin": (100, 10),  # separates reasoning from answers; system prompts of earlier turns
+    "llama": (4_587, 219),  # calls while a model closes; whose kernels
+    "llm_plugin": (100, 4),  # separates reasoning from answers; system prompts of earlier turns
     "loading": (894, 22),  # reads Medusa heads; discards measurements on a busy machine
-    "pairing": (878, 56),  # forecasts for experts and instruction sets; containers' memory; links
-    "paths": (71, 12),  # file:// addresses
+    "pairing": (869, 54),  # forecasts for experts and instruction sets; containers' memory; links
+    "paths": (71, 11),  # file:// addresses
     "policy": (2_041, 70),  # busy periods; corrects measurements on a busy machine
     # Calls by model family; reasoning marks, unless quoted; order of results; ignored roles.
     "prompting": (2_158, 74),  # continued answers, once in server; malformed calls; long texts; Hy4
     "quality": (383, 15),  # checks the suite's name before its file; programs that print endlessly
-    "race": (268, 18),
+    "race": (268, 17),
     "remote": (632, 20),
     "retrieval": (712, 38),  # forgets beside damaged datastores; lines of .gitignore that hang
     "scheduling": (1_327, 20),  # slots, once in three rooms; readers that wait; exit, forks
@@ -190,20 +190,20 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # call; custom tools with a grammar; results of any kind; tools that come and go.
     # Requests: fields of coding agents; reasoning to keep; base64; infill; incomplete requests.
     # Models: unloading after an answer; ollama's that are not loaded; stops while one loads.
-    "server": (6_122, 206),  # page.html; names of tools; kept thoughts; cut answers; token ids
+    "server": (6_118, 204),  # page.html; names of tools; kept thoughts; cut answers; token ids
     "sessions": (664, 22),  # chooses caches to keep; files that cannot be mapped or used
-    "settings": (136, 10),  # values that are not UTF-8, or true
-    "signals": (88, 10),  # signals during imports that swallow them; the shell that reports a kill
-    "stream": (238, 10),  # no generator, which would keep a stream alive; interrupted readers
+    "settings": (136, 4),  # values that are not UTF-8, or true
+    "signals": (88, 6),  # signals during imports that swallow them; the shell that reports a kill
+    "stream": (238, 4),  # no generator, which would keep a stream alive; interrupted readers
     "text": (136, 13),  # counts, rates, finite JSON, file paths; joiners in names
     # Adapts to the terminal's size; shows at once that the model is loading; pastes; signals;
     # closed terminals; keeps the scroll position; copies text as written, also to the desktop;
     # keys from other chats; invalid bytes; keys pressed during start-up. Draws only the end of
     # long texts. Rendering threads share a document.
-    "tui": (5_099, 103),  # keys after Esc; open formulas; characters that are drawn as one; themes
-    "typed": (98, 10),  # names of functions; huge numbers and NaN; empty paths
+    "tui": (5_091, 102),  # keys after Esc; open formulas; characters that are drawn as one; themes
+    "typed": (98, 5),  # names of functions; huge numbers and NaN; empty paths
     "verify": (1_288, 62),  # compares a certificate with local files, versions and kernels
-    "worker_threads": (55, 10),  # names the loop that is missing, once in async_engine
+    "worker_threads": (55, 5),  # names the loop that is missing, once in async_engine
     "tests": (40_000, None),  # systems with limits; typed commands; pins; newer Pythons
     "tools": (3_376, None),  # estimates for larger models, an agent's session, fixed depths
 }
