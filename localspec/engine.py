@@ -59,8 +59,7 @@ class Engine(Unique, AbstractContextManager["Engine"], AnswerGenerator):
         prompts: builds prompts from messages.
         draft: the draft model or trained head, or None.
         drafts: whether anything drafts.
-        why_no_draft: the reason, if there is no draft model.
-        why_draft: the reason for the draft model, if `-d auto` chose it.
+        why_no_draft, why_draft: the reason, if there is none, or if `-d auto` chose it.
         notices: sentences for the user about the choice of files.
         slots: caches and sources for each concurrent answer.
     """
@@ -148,6 +147,7 @@ class Engine(Unique, AbstractContextManager["Engine"], AnswerGenerator):
 
     @property
     def context_length(self) -> int:
+        """Tokens of prompt and answer that the KV cache holds; all concurrent answers share it."""
         return self.slots.all[0].cache.capacity
 
     @cached_property

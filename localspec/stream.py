@@ -38,7 +38,7 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """A finished answer.
+    """A finished answer, with its `stats`.
 
     Attributes:
         text: without the stop string.

@@ -11,7 +11,7 @@ from localspec.decoding.interfaces import PROMPT, Step
 
 @dataclass(slots=True)
 class DrafterStats:
-    """Counts of one source: tokens drafted, tested, accepted."""
+    """Counts of one source: tokens drafted, tested, accepted; `add` sums two."""
 
     drafted: int = 0
     tested: int = 0
@@ -53,8 +53,7 @@ class GenerationStats:
         prompt_tokens, cached_tokens: of the prompt, and how many of these were cached.
         generated_tokens: tokens of the answer, an end-of-generation token included.
         target_passes: passes of the target that yielded tokens; the prompt's own counts as one.
-        drafted, tested, accepted: draft tokens proposed, decided on, kept; those after the first
-            rejection are untested.
+        drafted, tested, accepted: draft tokens proposed, verified up to a rejection, and kept.
         accepted_per_position, tested_per_position: the same by depth, first drafted token first.
         prompt_seconds: from the start to the first token: the prompt through target and draft.
         calibration_seconds: spent before that on measuring pass costs.
@@ -65,8 +64,8 @@ class GenerationStats:
         rule, lossless: the acceptance rule, and whether it preserves the output.
         vocabulary: how a draft model with another vocabulary drafts.
         threads, kernels: of the last pass on the CPU, and why.
-        seed: of the random numbers. It reproduces the answer if passes and drafts are the same;
-            with rule "match" or `ModelOptions.exact`, for any drafts.
+        seed: of the random numbers. It reproduces the answer; under rules other than "match" only
+            with the same drafts, and with llama.cpp's kernels only in the same passes.
         reasons: number of steps without a draft, by reason.
         notices: sentences for the user.
         account: what drafting saved and risked; None without `auto`.
@@ -100,6 +99,7 @@ class GenerationStats:
 
     @property
     def tokens_per_pass(self) -> float:
+        """Tokens of the answer ÷ passes of the target that yielded tokens; 0 before the first."""
         return self.generated_tokens / self.target_passes if self.target_passes else 0.0
 
     @property
@@ -109,9 +109,11 @@ class GenerationStats:
 
     @property
     def acceptance_rate(self) -> float:
+        """Accepted ÷ tested draft tokens; 0 if none were tested."""
         return self.accepted / self.tested if self.tested else 0.0
 
     def add(self, step: Step) -> None:
+        """Count a step."""
         self.generated_tokens += len(step.tokens)
         self.target_passes += 1
         draft, plan = step.draft, step.plan
@@ -144,11 +146,9 @@ class GenerationStats:
         self.accepted += len(accepted)
 
     def as_dict(self) -> dict[str, Any]:
-        return asdict(self) | {
-            "tokens_per_pass": self.tokens_per_pass,
-            "tokens_per_second": self.tokens_per_second,
-            "acceptance_rate": self.acceptance_rate,
-        }
+        """All fields and rates, for JSON."""
+        rates = ("tokens_per_pass", "tokens_per_second", "acceptance_rate")
+        return asdict(self) | {name: getattr(self, name) for name in rates}
 
 
 def _count_at(positions: list[int], depth: int) -> None:

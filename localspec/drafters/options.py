@@ -20,8 +20,8 @@ class Drafting:
     Attributes:
         drafter: "auto" decides at every step, "none" decodes plainly, else a name from
             `localspec.drafters.registry`.
-        depth: tokens per draft; None lets "auto" decide. With "auto", a depth, width or threshold
-            fixes the drafter: the draft model if there is one, else the n-gram drafter.
+        depth: tokens per draft; None lets "auto" decide. With "auto", a given depth, width or
+            minimum fixes the drafter: the draft model if there is one, else the n-gram drafter.
         width: candidates at each position; above 1 the drafts are trees.
         sampled: for sampled answers, draw drafts from the draft model's distribution instead of
             taking its most probable tokens.
@@ -48,10 +48,6 @@ class Drafting:
         return bool(
             self.depth is not None or self.width > 1 or self.min_confidence or self.min_likelihood
         )
-
-    @property
-    def forced(self) -> bool:
-        return self.drafter != "auto" or self.shaped
 
     def require_exact(self) -> None:
         """Raise UsageError for a rule whose text is not plain decoding's with the same seed."""

@@ -128,12 +128,10 @@ class ModelOptions:
         cross_vocabulary: a draft model with another vocabulary drafts by "text", by "shared"
             tokens, by the better of both ("auto"), or is refused ("off").
         batch: tokens of a prompt chunk, and thus the delay in cancelling a prompt.
-        prompt_cache: bytes on disk for earlier conversations; 0 for none, -1 for main memory, of
-            which they take at most a quarter of what is free.
-        parallel: concurrent answers, in shared passes over one cache of `context` tokens.
-            Recurrent models have one.
-        parallel_chunk: prompt tokens in a pass that also has other answers' steps. More tokens
-            speed up prompts, fewer delay the other answers less.
+        prompt_cache: bytes on disk for conversations of 256 tokens or more; 0 for none, -1 for
+            at most a quarter of the free memory instead.
+        parallel: concurrent answers over one cache of `context` tokens; recurrent models give one.
+        parallel_chunk: prompt tokens in a pass with other answers' steps; fewer delay these less.
         exact: answers equal plain decoding's, token for token, also when sampled with a seed. Free
             with localspec's kernels; otherwise it changes the KV types, limits drafts
             (`localspec.loading.batch_invariance`) and gives one answer at a time.
@@ -220,10 +218,12 @@ class ModelOptions:
 
     @property
     def adapters(self) -> tuple[Adapter, ...]:
+        """`lora`, parsed."""
         return cast("tuple[Adapter, ...]", self.lora)
 
     @property
     def draft_adapters(self) -> tuple[Adapter, ...]:
+        """`lora_draft`, parsed."""
         return cast("tuple[Adapter, ...]", self.lora_draft)
 
     def context_for(self, trained: int) -> int:

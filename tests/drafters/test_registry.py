@@ -41,7 +41,6 @@ def pair() -> Parts:
 def test_any_shape_forces_a_drafter(shape: dict[str, Any]) -> None:
     """The draft model or trained head where there is one, else the n-gram."""
     drafting = Drafting(**shape)
-    assert drafting.forced
     head = Parts(head=toy_head("eagle", CYCLE))
     for parts, name in ((pair(), "model"), (Parts(), "ngram"), (head, "eagle")):
         usual = {"depth": REGISTRY[name].depth, "reason": "fixed by option"}
