@@ -148,7 +148,7 @@ Sampling:
         Add BIAS to the logit of a token; -inf bans it. Repeatable.
     --seed N
         Set the seed, to repeat an answer; without localspec's kernels, this needs --exact too.
-        Default: random, shown by --stats.
+        Default: random.
 """)
 
 
