@@ -118,11 +118,12 @@ def _report_misuse(console: Console, error: typer.TyperException) -> None:
         return
     context = getattr(error, "ctx", None)
     where = NAME if context is None else context.command_path
+    params = () if context is None else context.command.params
     extra = sentence.removeprefix("Got unexpected extra argument(s) (")
     if context is not None and extra != sentence:
         extra = extra.rstrip(")")
         sentence = f"Unexpected argument: {extra}"
-        names = {param.name for param in context.command.params}
+        names = {param.name for param in params}
         if (verb := extra.partition(" ")[0]) in VERBS:
             sentence += f". Type the command first, as in '{NAME} {verb} -m REF'"
         elif names & {"model", "models"}:
@@ -130,4 +131,6 @@ def _report_misuse(console: Console, error: typer.TyperException) -> None:
             also = quoted if "prompt" in names else "a context length with --ctx"
             sentence += f". Name a model with -m, and {also}"
     end = "" if sentence.endswith("?") else "."
-    console.say(f"{NAME}: {sentence.rstrip('.')}{end} See '{where} --help'.")
+    rare = [name for one in params if getattr(one, "hidden", False) for name in one.opts]
+    page = "--help-all" if any(f"'{name}'" in sentence for name in rare) else "--help"
+    console.say(f"{NAME}: {sentence.rstrip('.')}{end} See '{where} {page}'.")

@@ -105,8 +105,7 @@ Prompt and answer:
         Make the answer match a grammar, in GBNF or Lark. A value without a rule in it is a file,
         with or without the @.
     --json-schema JSON|@FILE
-        Make the answer match a JSON schema. A value that does not start with '{' is a file, with or
-        without the @.
+        Make the answer match a JSON schema. A value that does not start with '{' is a file.
     --regex REGEX *
         Make the answer match a regular expression.
     --raw
@@ -147,16 +146,14 @@ Sampling:
     --logit-bias TOKEN_ID=BIAS *
         Add BIAS to the logit of a token; -inf bans it. Repeatable.
     --seed N
-        Set the seed, to repeat an answer; without localspec's kernels, this needs --exact too.
-        Default: random.
+        Set the seed, to repeat an answer; llama.cpp's kernels need --exact too. Default: random.
 """)
 
 
 SESSION = parameters("""
 Sessions:
     --session FILE
-        Continue the conversation in this file and save it there, with the KV caches. The file
-        is created if it does not exist.
+        Continue the conversation in this file, or begin one, and save it there with the KV caches.
     --prompt-cache SIZE *
         Cache conversations on disk, up to this size (2GB); the least recently used are dropped.
         0 turns caching off. Default: 0; for serve, in memory. (LOCALSPEC_PROMPT_CACHE)
