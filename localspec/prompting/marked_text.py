@@ -7,7 +7,7 @@ way to fail.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import wraps
 from typing import Any, SupportsIndex
 
@@ -33,80 +33,64 @@ class MarkedText(str):
     def __iter__(self) -> Iterator[str]:
         return map(MarkedText, str.__iter__(self))
 
-    def __getitem__(self, index: SupportsIndex | slice) -> str:
-        return MarkedText(str.__getitem__(self, index))
-
-    def __add__(self, other: str) -> str:
-        return MarkedText(str.__add__(self, other))
-
     def __radd__(self, other: str) -> str:
         return MarkedText(str.__add__(other, self))
-
-    def __mul__(self, times: SupportsIndex) -> str:
-        return MarkedText(str.__mul__(self, times))
-
-    __rmul__ = __mul__
 
     def lower(self) -> str:
         return mark_text(unmarked(self).lower())
 
-    def lstrip(self, chars: str | None = None, /) -> str:
-        left = unmarked(self).lstrip(None if chars is None else unmarked(chars))
-        return self[len(self) - len(left) :]
-
-    def rstrip(self, chars: str | None = None, /) -> str:
-        return self[: len(unmarked(self).rstrip(None if chars is None else unmarked(chars)))]
-
     def strip(self, chars: str | None = None, /) -> str:
         return self.lstrip(chars).rstrip(chars)
 
-    def removeprefix(self, prefix: str, /) -> str:
-        return self[len(prefix) :] if self.startswith(prefix) else self
-
-    def removesuffix(self, suffix: str, /) -> str:
-        return self[: len(self) - len(suffix)] if self.endswith(suffix) else self
-
     def split(self, sep: str | None = None, maxsplit: SupportsIndex = -1) -> list[str]:
-        if sep is None:  # white space has no marks
-            return [MarkedText(piece) for piece in str.split(self, None, maxsplit)]
-        return self._cut(unmarked(self).split(unmarked(sep), maxsplit), len(sep))
+        return self._cut(str.split, sep, maxsplit)
 
     def rsplit(self, sep: str | None = None, maxsplit: SupportsIndex = -1) -> list[str]:
-        if sep is None:
-            return [MarkedText(piece) for piece in str.rsplit(self, None, maxsplit)]
-        return self._cut(unmarked(self).rsplit(unmarked(sep), maxsplit), len(sep))
+        return self._cut(str.rsplit, sep, maxsplit)
 
     def replace(self, old: str, new: str, count: SupportsIndex = -1, /) -> str:
         if not old:
             return mark_text(unmarked(self).replace("", unmarked(new), count))
         return MarkedText(str.join(new, self.split(old, count)))
 
-    def join(self, texts: Iterable[str], /) -> str:
-        return MarkedText(str.join(self, texts))
-
-    def _cut(self, pieces: list[str], between: int) -> list[str]:
+    def _cut(self, cut: Callable[..., list[str]], sep: str | None, most: Any) -> list[str]:
+        if sep is None:  # white space has no marks
+            return [MarkedText(piece) for piece in cut(self, None, most)]
         found, start = [], 0
-        for piece in pieces:
+        for piece in cut(unmarked(self), unmarked(sep), most):
             found.append(self[start : start + len(piece)])
-            start += len(piece) + between
+            start += len(piece) + len(sep)
         return found
 
 
-def _query_method(name: str) -> Callable[..., Any]:
+def _method(name: str, result: Callable[[MarkedText, Any], Any]) -> Callable[..., Any]:
+    """str's method, applied to plain text; `result` converts what it returns."""
     original = getattr(str, name)
 
     @wraps(original)
     def method(self: MarkedText, *args: Any) -> Any:
-        return original(unmarked(self), *(_map_strings(unmarked, arg) for arg in args))
+        return result(self, original(unmarked(self), *(_map_strings(unmarked, x) for x in args)))
 
     return method
+
+
+def _with_marks(name: str) -> Callable[..., Any]:
+    """str's method, which also keeps the marks of its arguments."""
+    original = getattr(str, name)
+    return wraps(original)(lambda self, *args: MarkedText(original(self, *args)))
 
 
 _QUERIES = [name for name in dir(str) if name.startswith("is")]
 _QUERIES += ["count", "find", "index", "rfind", "rindex", "startswith", "endswith", "encode"]
 _QUERIES += ["__eq__", "__ne__", "__lt__", "__gt__", "__le__", "__ge__", "__hash__", "__contains__"]
 for _name in _QUERIES:
-    setattr(MarkedText, _name, _query_method(_name))
+    setattr(MarkedText, _name, _method(_name, lambda _, answer: answer))
+for _name in ("lstrip", "removeprefix"):
+    setattr(MarkedText, _name, _method(_name, lambda text, end: text[len(text) - len(end) :]))
+for _name in ("rstrip", "removesuffix"):
+    setattr(MarkedText, _name, _method(_name, lambda text, begin: text[: len(begin)]))
+for _name in ("__getitem__", "__add__", "__mul__", "__rmul__", "join"):
+    setattr(MarkedText, _name, _with_marks(_name))
 EXACT = frozenset({*vars(MarkedText), "format", "format_map"})
 """Methods that keep the marks of each character; results of others are marked as a whole."""
 
