@@ -30,7 +30,8 @@ _TOKEN = re.compile(
     r"|(?P<token>!?<[^<>\s]+>)|(?P<sign>[()|*+?.])",
     re.DOTALL | re.ASCII,
 )
-_ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|(.))|(.)", re.S)
+_LETTER = r"(?:\\(?:x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|.)|.)"
+_RANGE = re.compile(f"({_LETTER})(?:-({_LETTER}))?", re.DOTALL)
 _LETTERS = {"n": "\n", "r": "\r", "t": "\t", '"': '"', "\\": "\\", "[": "[", "]": "]", "-": "-"}
 
 
@@ -318,7 +319,8 @@ def _repetition(found: _Match, line: int) -> str:
 def _terminal(found: _Match, line: int) -> _Item:
     """A literal, a set, or the sign of any character."""
     if found["literal"]:
-        letters = _letters(found[0][1:-1], line)
+        spelled = re.findall(_LETTER, found[0][1:-1], re.DOTALL)
+        letters = [_letter(one, line) for one in spelled]
         sets = [_bits(letter, letter) for letter in letters]
         text = " ".join(f"/{_escape(letter)}/" for letter in letters)
         first = sets[0] if sets else 0
@@ -326,19 +328,14 @@ def _terminal(found: _Match, line: int) -> _Item:
     if found[0] in (".", "[^]"):
         return _Item("/(?s:.)/", True, _EVERY, all=_EVERY)
     negated = found[0].startswith("[^")
-    letters = _letters(found[0][1 + negated : -1], line, hyphen=_RANGE)
-    shown, at, bits = "", 0, 0
-    while at < len(letters):
-        low = high = letters[at][0]
-        shown += _escape(low)
-        if letters[at + 1 : at + 2] == [_RANGE] and at + 2 < len(letters):
-            high = letters[at + 2][0]
-            shown += "-" + _escape(high)
-            if low > high:
-                raise _invalid(f"a range in {found[0]} in line {line} goes backwards")
-            at += 2
+    shown, bits = "", 0
+    for first, last in _RANGE.findall(found[0][1 + negated : -1]):
+        low = _letter(first, line)
+        high = _letter(last, line) if last else low
+        if low > high:
+            raise _invalid(f"a range in {found[0]} in line {line} goes backwards")
+        shown += f"{_escape(low)}-{_escape(high)}" if last else _escape(low)
         bits |= _bits(low, high)
-        at += 1
     if not shown:
         raise _invalid(f"the set [] in line {line} is empty")
     bits = _EVERY & ~bits | 1 << 128 if negated else bits
@@ -350,22 +347,17 @@ def _bits(first: str, last: str) -> int:
     return (1 << high + 1) - (1 << low)
 
 
-_RANGE = "--"
-"""Marks the hyphen of a range, which is not escaped."""
-
-
-def _letters(text: str, line: int, *, hyphen: str = "-") -> list[str]:
-    found = []
-    for match in _ESCAPE.finditer(text):
-        *codes, escaped, plain = match.groups()
-        code = next(filter(None, codes), None)
-        if code is not None and int(code, 16) >= 0x110000:
-            raise _invalid(f"{match[0]} in line {line} is not a character")
-        letter = chr(int(code, 16)) if code else plain or _LETTERS.get(escaped)
-        if letter is None:
-            raise _invalid(f"{match[0]!r} in line {line} escapes nothing")
-        found.append(hyphen if plain == "-" else letter)
-    return found
+def _letter(spelled: str, line: int) -> str:
+    """The character that a `_LETTER` spells."""
+    if spelled[0] != "\\":
+        return spelled
+    if len(spelled) > 2:
+        if (code := int(spelled[2:], 16)) >= 0x110000:
+            raise _invalid(f"{spelled} in line {line} is not a character")
+        return chr(code)
+    if spelled[1] not in _LETTERS:
+        raise _invalid(f"{spelled!r} in line {line} escapes nothing")
+    return _LETTERS[spelled[1]]
 
 
 def _escape(letter: str) -> str:
