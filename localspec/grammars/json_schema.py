@@ -68,10 +68,10 @@ _EMBEDDED = re.compile(r"%json(?:\s|(?://|#)[^\n]*\n)*(?={)")
 
 def grammar_of(schema: Mapping[str, Any]) -> str:
     """llguidance's grammar of a schema; a UsageError names what cannot be enforced."""
-    bounded = _bound(schema)
-    if (cause := _fault_of(bounded)) is not None:
-        raise cause
-    return f"start: {in_lark(bounded)}"
+    grammar = f"start: {in_lark(_bound(schema))}"
+    if fault := _fault(grammar):
+        raise _error_for(fault)
+    return grammar
 
 
 def in_lark(schema: Mapping[str, Any]) -> str:
@@ -120,27 +120,22 @@ def make_enforceable(schema: Mapping[str, Any]) -> tuple[dict[str, Any], list[st
 def _why_not(schema: Mapping[str, Any]) -> UsageError | None:
     """Why a schema cannot be enforced."""
     try:
-        return _fault_of(_bound(schema))
+        grammar_of(schema)
     except UsageError as error:
         return error
-
-
-def _fault_of(schema: Mapping[str, Any]) -> UsageError | None:
-    """Why llguidance refuses a bounded schema."""
-    fault = _fault(f"start: {in_lark(schema)}")
-    return None if fault is None else _error_for(fault)
+    return None
 
 
 @lru_cache(maxsize=256)  # agents send the same tools with every request
-def _fault(grammar: str) -> str | None:
-    """llguidance's message about a grammar; None if it is valid."""
+def _fault(grammar: str) -> str:
+    """llguidance's message about a grammar; empty if it is valid."""
     from llguidance import LLMatcher
 
     try:
         failed, messages = LLMatcher.validate_grammar_with_warnings(grammar)
     except ValueError as error:
         return str(error)
-    return messages[0] if failed else None
+    return messages[0] if failed else ""
 
 
 def _bound(schema: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -171,21 +166,18 @@ def _bound_part(part: dict[str, Any]) -> dict[str, Any]:
     _require_enforced(part)
     found = dict[str, Any]()
     for key, value in part.items():
-        if value in _IDLE.get(key, ()):
-            continue
-        if key in ("pattern", "format") and isinstance(value, str):
-            continue
-        if key in _MOST and isinstance(value, int | float) and value > _LONGEST:
-            continue
-        if key == "maxProperties" and _has_at_most(part, value):
-            continue
-        if key == "uniqueItems" and part.get("maxItems") in (0, 1):
+        if (
+            value in _IDLE.get(key, ())
+            or (key in ("pattern", "format") and isinstance(value, str))  # added at the end
+            or (key in _MOST and isinstance(value, int | float) and value > _LONGEST)
+            or (key == "maxProperties" and _has_at_most(part, value))
+            or (key == "uniqueItems" and part.get("maxItems") in (0, 1))
+            or key == "$schema"  # of an older one, llguidance would ignore newer keywords
+        ):
             continue
         if key == "additionalItems" and not isinstance(part.get("items"), list):
             if "prefixItems" in part:  # llguidance would drop them
                 found.setdefault("items", value)
-            continue
-        if key == "$schema":  # of an older one, llguidance would ignore newer keywords
             continue
         if key == "patternProperties" and isinstance(value, dict):
             value = {as_rust(pattern, quoted=True): one for pattern, one in value.items()}
@@ -248,7 +240,7 @@ def _add_texts(found: dict[str, Any], part: Mapping[str, Any]) -> dict[str, Any]
     form = _IN_ASCII.get(str(form), form)
     forms = [{"pattern": known}] if known else [{"format": form}] if str(form) in _FORMATS else []
     both = {"type": "string", "allOf": [*texts, *forms]}
-    if texts and forms and _EXCLUSIVE in str(_fault_of(both)):
+    if texts and forms and _EXCLUSIVE in _fault(f"start: {in_lark(both)}"):
         forms = []
     if texts or forms:
         others = found.get("allOf", [])
@@ -316,10 +308,10 @@ def _why_not_alone(schema: Mapping[str, Any]) -> UsageError | None:
     return _why_not(map_schemas(schema, partial(without, names={"$ref"})))
 
 
-_EXCLUSIVE = "exclude each other, so that no text matches"
+_EXCLUSIVE = "Regex is empty"
 _EXPLANATIONS = {
-    "Regex is empty": f"The JSON schema has patterns, formats or lengths that {_EXCLUSIVE}. Loosen "
-    "one of them.",
+    _EXCLUSIVE: "The JSON schema has patterns, formats or lengths that exclude each other, so that "
+    "no text matches. Loosen one of them.",
     " (?:Start|End) in regex ([^\\n]*)": "The JSON schema has the 'pattern' {}, with ^ or $ in the "
     "middle, which cannot be enforced. Write it without, and without slashes around it.",
     "Word[A-Za-z]* in regex ([^\\n]*)": "The JSON schema has the 'pattern' {} with word boundaries "
