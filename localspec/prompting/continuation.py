@@ -1,7 +1,7 @@
 """Prompts for the rest of an answer whose beginning is the last message."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from localspec.prompting.detokenizer import CHANNEL
 from localspec.prompting.marked_text import keep_marks, mark_text
@@ -41,20 +41,16 @@ def begun_text(
         # It replaces the empty thought with which some templates begin an answer.
         empty = rf"({re.escape(opens)}\s*)?{re.escape(closes)}\s*\Z"
         text = keep_marks(re.sub(empty, "", text))
-    return text + _begun(text, last, *begun_marks, closed=closed)
-
-
-def _begun(
-    text: str, last: Mapping[str, object], opens: str, between: str, final: str, *, closed: bool
-) -> str:
+    opens, between, final = begun_marks
     thought = mark_text(str(last.get("reasoning_content") or ""), answer=True)
     said = mark_text(str(last.get("content") or ""), answer=True)
     mark = opens.rstrip()
     opened = text.rstrip().endswith(mark)
     if not thought and said.lstrip().startswith((mark, CHANNEL)):  # it includes its thoughts
-        return said.lstrip().removeprefix(mark).lstrip("\n") if opened else said
+        return text + (said.lstrip().removeprefix(mark).lstrip("\n") if opened else said)
     closed = closed or bool(said)
     final_text = final + said if closed else ""
     if thought:
-        return ("" if opened else opens) + thought + (between + final_text if closed else "")
-    return between + final_text if opened and closed else final_text
+        text += ("" if opened else opens) + thought
+    begun = bool(thought) or opened
+    return text + (between if begun and closed else "") + final_text
