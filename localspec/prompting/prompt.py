@@ -160,11 +160,7 @@ class PromptBuilder:
         """Tokenize a rendered text, with BOS if the model wants one, and encode the images whose
         marks are in it. Raises UsageError if one cannot be read. `marks`: tokens of the template
         that answers show, besides those around thoughts."""
-        add_bos = self._lacks_bos(text)
-        if images:
-            found = self._with_images(text, images, add_bos=add_bos)
-        else:
-            found = Tokens(self._tokens(text, add_bos=add_bos))
+        found = self._with_images(text, images)
         special, source = self._model.vocabulary.special_tokens, self._source
         shown = {one[0]: f"{one[1]}{one[2] or one[3]}>" for one in _NAMED.finditer(source)}
         shown |= dict.fromkeys(THOUGHTS, OPENS) | dict.fromkeys(THOUGHTS.values(), CLOSES)
@@ -187,9 +183,6 @@ class PromptBuilder:
         bos = vocabulary.special_text(vocabulary.bos)
         return not (bos and str.startswith(text, bos))
 
-    def _tokens(self, text: str, *, add_bos: bool) -> list[int]:
-        return prompt_tokens(self._model.vocabulary, text, add_bos=add_bos, template=self._source)
-
     @property
     def thought_marks(self) -> tuple[str, str]:
         return thought_marks(self._source)
@@ -205,7 +198,10 @@ class PromptBuilder:
     def _source(self) -> str:
         return f"{self._model.chat_template}{self._model.tool_template}"
 
-    def _with_images(self, text: str, images: Mapping[str, bytes], *, add_bos: bool) -> Tokens:
+    def _with_images(self, text: str, images: Mapping[str, bytes]) -> Tokens:
+        add_bos, source, vocabulary = self._lacks_bos(text), self._source, self._model.vocabulary
+        if not images:
+            return Tokens(prompt_tokens(vocabulary, text, add_bos=add_bos, template=source))
         if self._projector is None:
             raise UsageError(
                 f"{self._model.path.name} was opened for text only. Leave the images out, "
@@ -217,7 +213,8 @@ class PromptBuilder:
         at = 0
         for place in [*MARK.finditer(unmarked(text)), None]:
             end = len(text) if place is None else place.start()
-            tokens += self._tokens(text[at:end], add_bos=add_bos and not at)
+            begins, piece = add_bos and not at, text[at:end]
+            tokens += prompt_tokens(vocabulary, piece, add_bos=begins, template=source)
             if place is None:
                 break
             at = place.end()
