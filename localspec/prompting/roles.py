@@ -63,7 +63,6 @@ class RoleAdapter:
         for message in found:
             if not message.get("tool_calls"):  # templates take an empty list for a call
                 message.pop("tool_calls", None)
-        for message in found:
             content = message.get("content")
             if message["role"] == "developer":
                 message["role"] = "system"
@@ -194,11 +193,8 @@ class RoleAdapter:
     @cached_property
     def _shows_results(self) -> bool:
         """Whether the template knows tools and shows their results, but no calls (LFM2)."""
-        answer, result = (
-            {"role": "assistant", "content": _WORD},
-            {"role": "tool", "content": _THIRD},
-        )
-        sample = self._in_parts([_USER, answer, result])
+        said = [{"role": "assistant", "content": _WORD}, {"role": "tool", "content": _THIRD}]
+        sample = self._in_parts([_USER, *said])
         known = self._knows_tools and self._call_form is None
         return known and self._shows(*sample, words=[_WORD, _THIRD])
 
@@ -284,8 +280,8 @@ def _text_before_calls(messages: Messages) -> Messages:
 
 def _one_system(messages: Messages) -> Messages:
     begin = list(itertools.takewhile(lambda message: message["role"] == "system", messages))
-    roles = {"system": "user"}
-    later = ({**one, "role": roles.get(one["role"], one["role"])} for one in messages[len(begin) :])
+    later = messages[len(begin) :]
+    later = [{**one, "role": "user"} if one["role"] == "system" else one for one in later]
     return [*_merge(begin), *later]
 
 
@@ -293,10 +289,7 @@ def _system_in_question(messages: Messages) -> Messages:
     begin, *later = _one_system(messages)
     if begin["role"] != "system":
         return [begin, *later]
-    converted = {**begin, "role": "user"}
-    if later and later[0]["role"] == "user":
-        return [*_merge([converted, later[0]]), *later[1:]]
-    return [converted, *later]
+    return [*_merge([{**begin, "role": "user"}, *later[:1]]), *later[1:]]
 
 
 def _alternate_roles(messages: Messages) -> Messages:
@@ -372,11 +365,8 @@ def _as_text(message: Mapping[str, Any]) -> dict[str, Any]:
     said = []
     for call in message["tool_calls"]:
         function = dict(call.get("function") or {})
-        converted = {
-            **function,
-            "arguments": converted_arguments(function.get("arguments"), whole=True),
-        }
-        said.append(json.dumps(converted, ensure_ascii=False))
+        function["arguments"] = converted_arguments(function.get("arguments"), whole=True)
+        said.append(json.dumps(function, ensure_ascii=False))
     others = {name: value for name, value in message.items() if name != "tool_calls"}
     # The model's content may have <think>; the arguments of its calls are text.
     content = mark_all(message.get("content") or "", answer=message["role"] in ANSWERS)
