@@ -86,7 +86,7 @@ def intended(schema: Mapping[str, Any], *, of_objects: bool = False) -> dict[str
     varied = map_schemas(joined, _as_variants)
     composed = _is_composed(varied)
     varied, close = (joined, dict) if composed else (varied, _close)
-    chosen = map_schemas(varied, lambda part: as_any_of(part, varied, close, opens=not of_objects))
+    chosen = map_schemas(varied, lambda part: _as_any_of(part, varied, close, opens=not of_objects))
     return dict(map_schemas(chosen, close))
 
 
@@ -298,7 +298,7 @@ def _merge_all_of(part: dict[str, Any], root: Mapping[str, Any]) -> dict[str, An
     return {**beside, "type": "object", "properties": merged, **more}
 
 
-def as_any_of(
+def _as_any_of(
     part: dict[str, Any], root: Mapping[str, Any], close: Change, *, opens: bool
 ) -> dict[str, Any]:
     """Write `oneOf` as `anyOf` if its alternatives exclude each other once they are closed.
