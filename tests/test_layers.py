@@ -152,7 +152,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # cannot be trained, before the recording.
     "distill": (2_483, 141),
     "doctor": (248, 12),  # recognizes measurements on a busy machine
-    "drafters": (2_135, 61),  # plans that options fix; windows of small caches
+    "drafters": (2_131, 61),  # plans that options fix; windows of small caches
     "engine": (396, 2),  # frees unreferenced engines; sessions in the home folder
     "errors": (145, 17),  # missing folders, threads, files, extras and /proc
     "files": (175, 13),  # file systems without locks or sizes; files that are not GGUF
@@ -163,7 +163,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # unevaluated, required and dependent properties; small bounds; formats; endless references.
     # Tokens and forced text; custom tools; GBNF whose longest match would be wrong; alternatives
     # of lengths and first items; arrays and objects that need endless values.
-    "grammars": (1_760, 36),  # once in llama; GBNF by characters; what schemas compose; sets; IPv6
+    "grammars": (1_744, 35),  # once in llama; GBNF by characters; what schemas compose; sets; IPv6
     "history": (1_552, 55),  # integers beyond SQLite's; damaged schemas; another file
     # Names damaged files, with the commands that download them again; knows ollama's spelling.
     "hub": (1_737, 74),  # pasted addresses; repositories without a model; servers without ranges
@@ -179,7 +179,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "paths": (71, 11),  # file:// addresses
     "policy": (2_041, 70),  # busy periods; corrects measurements on a busy machine
     # Calls by model family; reasoning marks, unless quoted; order of results; ignored roles.
-    "prompting": (2_158, 74),  # continued answers, once in server; malformed calls; long texts; Hy4
+    "prompting": (2_125, 74),  # continued answers, once in server; malformed calls; long texts; Hy4
     "quality": (383, 15),  # checks the suite's name before its file; programs that print endlessly
     "race": (268, 17),
     "remote": (632, 20),

@@ -184,9 +184,8 @@ def test_it_says_whether_auto_takes_the_draft(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(checkup, "measure_pair", lambda *_, **__: _calibration())
         asked = ("--json", "--kernels", "off", "-m", str(target), "-d", str(draft))
-        found = cli("doctor", "--quick", *asked).json
-    options = ModelOptions(context=256, threads=1, kernels="off")  # lower forecasts for others
-    with localspec.load(target, options=options) as engine:
+        found = cli("doctor", "--quick", *asked).json  # "off" lowers forecasts of other drafts
+    with localspec.load(target, options=ModelOptions(threads=1, kernels="off")) as engine:
         taken = engine.draft_path == draft and "measured 1.55×" in (engine.why_draft or "")
     assert taken is not elsewhere
     assert ("will take it" in found["recommendation"]["sentence"]) is taken
