@@ -46,8 +46,7 @@ def test_recorded_shown_and_forgotten(cli: Cli, home: Path, tmp_path: Path) -> N
         assert private.stat().st_mode & 0o077 == 0
     assert shown["bytes"] == sum(p.stat().st_size for p in folder.rglob("*"))
     listed = cli("distill", "--list").out
-    assert shown["name"] in listed
-    assert shown["folder"] in listed
+    assert all(shown[fact] in listed for fact in ("name", "folder"))
     cli("distill", "--forget", shown["name"], "--forget", "other").refused(
         "recorded under the name 'other'. 'localspec distill --list' shows the names."
     )
@@ -76,7 +75,8 @@ def test_a_target_without_a_chat_template(cli: Cli, plain_model: Path, tmp_path:
 def test_a_folder_that_cannot_be_made(cli: Cli, home: Path, tmp_path: Path) -> None:
     home.write_text("a file in the way")
     for command in (["distill", "--record-only"], ["learn"], ["run", "-d", "self:2"]):
-        cli(*command, f"{tmp_path}/prompts.txt").refused("set LOCALSPEC_HOME to another", code=1)
+        found = cli(*command, str(tmp_path / "prompts.txt"))
+        found.refused("set LOCALSPEC_HOME to another folder", code=1)
 
 
 def test_the_history_is_asked_again(cli: Cli) -> None:
