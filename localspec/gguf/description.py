@@ -42,6 +42,7 @@ def describe(path: Path) -> ModelFacts:
 
 
 def facts_of(file: GGUFFile) -> ModelFacts:
+    """As `describe`, for a file that was read."""
     context = file.own_integer("context_length")
     return ModelFacts(
         printable(file.architecture, 40),
@@ -73,7 +74,6 @@ def why_not(file: GGUFFile) -> str | None:
     """A sentence on why a file cannot generate text, None if it can."""
     architecture = file.architecture
     kind = file.text("general.type")
-    what = None
     if kind == "adapter":
         what = "It is an adapter (LoRA), which changes another model"
     elif architecture == "controlvector":
@@ -102,7 +102,7 @@ def why_not(file: GGUFFile) -> str | None:
         what = "It has only a vocabulary, no weights"
     else:
         return damage(file)
-    return None if what is None else what + "."
+    return f"{what}."
 
 
 def require_usable(path: Path, *, head: bool = False) -> None:
